@@ -135,7 +135,7 @@ def median(input: Any, dim: int = -1, *, keepdim: bool = False, dtype: Any = Non
            mask: Any = None) -> Any:
     """The lower median of what the mask keeps along one axis."""
     if mask is not None and not is_inexact(input.dtype.dtype) and dtype is None:
-        if not mask.any(dim).all():
+        if not _F["broadcast_to"](mask, input.shape).any(dim).all():
             raise ArgumentError("masked median expects no fully masked out rows if dtype is not "
                                 "floating point")
         return median(input, dim, keepdim=keepdim, dtype=float64, mask=mask).to(input.dtype)
@@ -157,6 +157,8 @@ def var(input: Any, dim: Any = None, unbiased: bool | None = None, *, correction
     """Variances of what the mask keeps; `correction` (1) is taken off the counts."""
     off = correction if correction is not None else 1 if unbiased is None else int(unbiased)
     x = input if dtype is None else input.to(dtype)
+    if x.dtype.dtype.kind == "b":
+        x = x - x                           # (refused, in the words of a subtraction)
     x = x if is_inexact(x.dtype.dtype) else x.to(_F["empty"](0).dtype)
     gap = x - mean(x, dim, keepdim=True, mask=mask)
     square = _F["real"](gap * gap.conj()) if gap.dtype.is_complex else gap * gap
@@ -191,6 +193,8 @@ def logsumexp(input: Any, dim: Any = None, *, keepdim: bool = False, dtype: Any 
               mask: Any = None) -> Any:
     """`logsumexp` of what the mask keeps."""
     x = input if dtype is None else input.to(dtype)
+    if mask is not None and x.dtype.dtype.kind == "b":
+        raise NotSupported(f"identity of logsumexp on {x.dtype} input: cast it, x.float()")
     x = _filled(x, mask, _lowest(x))
     dim = _dims(dim)
     out = _F["logsumexp"](x, tuple(range(x.ndim)) if dim is None else dim, keepdim)

@@ -3,6 +3,8 @@ import numpy as np
 import pytest
 from helpers_ops import Cases, R, compare
 
+import adjoint as ad
+
 pytest.importorskip("torch")
 case = Cases()
 
@@ -62,3 +64,16 @@ case("fold", lambda T, F, x: F.fold(x, (5, 6), (2, 3), 1, 1, 2), R(2, 24, 9))
 @pytest.mark.parametrize("one", case, ids=repr)
 def test_like_torch(one):
     compare(one)
+
+
+def test_nearest_samples_give_the_grid_a_gradient_of_zeros() -> None:
+    """F123: as in PyTorch, though no value depends on where a pixel lies; also beside nan."""
+    grid = ad.tensor([[[[0.1, float("nan")], [0.2, -0.3]]]], requires_grad=True)
+    image = ad.rand(1, 1, 3, 3)
+    out = ad.nn.functional.grid_sample(image, grid, mode="nearest", align_corners=False)
+    assert type(out.grad_fn).__name__ == "GridSampler2DBackward0"
+    (g,) = ad.autograd.grad(out.sum(), grid)
+    assert g.tolist() == [[[[0.0, 0.0], [0.0, 0.0]]]]
+    space = ad.rand(1, 1, 2, 2, 2, requires_grad=True)
+    out = ad.nn.functional.grid_sample(space, ad.zeros(1, 1, 1, 1, 3), align_corners=True)
+    assert type(out.grad_fn).__name__ == "GridSampler3DBackward0"

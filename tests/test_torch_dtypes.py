@@ -217,3 +217,27 @@ def test_the_ends_of_the_numbers(row: str) -> None:
         found = eval(row, {"t": library, "F": library.nn.functional, "nan": NAN, "inf": INF})
         found = found if isinstance(found, bool) else found.tolist()
         np.testing.assert_allclose(found, CORNERS[row], rtol=1e-6, err_msg=library.__name__)
+
+
+@pytest.mark.parametrize("call, words", [
+    (lambda: ad.bernoulli(ad.tensor([0, 1])), "bernoulli_tensor_cpu_p_\" not implemented for 'Lon"),
+    (lambda: ad.bernoulli(ad.tensor([True])), "bernoulli_tensor_cpu_p_\" not implemented for 'Boo"),
+    (lambda: ad.zeros(2).bernoulli_(ad.tensor([0, 1])), "bernoulli_tensor_cpu_p_"),
+    (lambda: ad.nn.functional.pdist(ad.ones(3, 2).bfloat16()), "pdist"),
+    (lambda: ad.masked.logsumexp(ad.tensor([True]), 0, mask=ad.tensor([True])), "identity of logs"),
+])
+def test_dtypes_that_have_no_kernel(call: Any, words: str) -> None:
+    """F123: refused as PyTorch refuses them."""
+    with pytest.raises(NotImplementedError, match=words):
+        call()
+
+
+def test_dtypes_of_draws_and_masked_variances() -> None:
+    """F123: a chance that is given makes draws of whole numbers; truth values have no variance."""
+    assert ad.bernoulli(ad.zeros(3, dtype=ad.int64), 1.0).tolist() == [1, 1, 1]
+    assert ad.zeros(2, dtype=ad.int64).bernoulli_(ad.ones(2)).tolist() == [1, 1]
+    with pytest.raises(RuntimeError, match="Subtraction"):
+        ad.masked.var(ad.tensor([True, False]), 0)
+    mask = ad.tensor([[True], [False]])
+    with pytest.raises(ValueError, match="fully masked out rows"):
+        ad.masked.median(ad.ones(3, 2, 1, dtype=ad.int64), 2, mask=mask)

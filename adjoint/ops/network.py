@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from adjoint.base.dtypes import BOOL, is_inexact, of_numpy
+from adjoint.base.dtypes import BOOL, is_inexact, lacking, of_numpy
 from adjoint.base.errors import ArgumentError, DTypeError, ShapeError
 from adjoint.core.autocast import in_float32
 from adjoint.core.modes import warn_as_pytorch
@@ -70,6 +70,9 @@ def bilinear(input1: Any, input2: Any, weight: Any, bias: Any = None) -> Any:
 def pdist(input: Any, p: float = 2.0) -> Any:
     """The p-norm distances of all pairs of rows i < j."""
     need_kernel("pdist only supports floating-point dtypes", "biuc", input)
+    if dtype_of(input).itemsize == 2 and len(input.shape) == 2 and input.shape[0] > 1 and (
+            input.shape[1]):
+        raise lacking("pdist", dtype_of(input))
     if p < 0:
         raise ArgumentError(f"pdist only supports non-negative p values, got {p}")
     if len(input.shape) != 2:

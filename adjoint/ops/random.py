@@ -256,6 +256,8 @@ def bernoulli(input: Tensor, p: float | None = None, *, generator: Any = None,
               out: Any = None) -> Tensor:
     """1 with the probability that `input` (or `p`) gives, else 0, in the dtype of `input`."""
     array = input.array
+    if p is None:
+        _chances(array)
     if type(array) is MetaArray:
         return finish(out, wrap(call(_flipped, generator, array, array if p is None else p,
                                      otherwise=lambda: MetaArray(array.shape, array.dtype))))
@@ -265,6 +267,12 @@ def bernoulli(input: Tensor, p: float | None = None, *, generator: Any = None,
         return finish(out, level.to(input.dtype))
     made = wrap(_flipped(generator, array, array if p is None else p))
     return finish(resized(out, made), made)
+
+
+def _chances(array: Any) -> None:
+    """Refuse probabilities that are whole numbers."""
+    if not is_float(array.dtype):
+        raise lacking("bernoulli_tensor_cpu_p_", array.dtype)
 
 
 def _flipped(generator: Any, array: Any, chance: Any) -> Any:
@@ -501,6 +509,7 @@ def bernoulli_(self: Tensor, p: Any = 0.5, *, generator: Any = None) -> Tensor:
     """Fill with 1 (probability p) and 0."""
     if isinstance(p, Tensor):
         chance = p.array
+        _chances(chance)
         return fill_with(self, lambda s, shape: _flips(s, shape, np.broadcast_to(chance, shape)),
                          "bernoulli_", generator)
     if type(p) is float and 0 <= p <= 1 and _at_once(

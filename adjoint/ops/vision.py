@@ -304,10 +304,12 @@ def grid_sample(input: Any, grid: Any, mode: str = "bilinear", padding_mode: str
     need_kernel("grid_sampler_2d_cpu_kernel_impl", "biuc" if len(input.shape) == 4 else "biu",
                 input)
     _check_samples(input, grid, mode, padding_mode)
-    align_corners = _corners("grid_sample", align_corners)
-    dims = len(input.shape) - 2
-    align = bool(align_corners)
-    space = tuple(input.shape[2:])
+    align = bool(_corners("grid_sample", align_corners))
+    return _SAMPLED[len(input.shape)](input, grid, mode, padding_mode, align)
+
+
+def _sampled(input: Any, grid: Any, mode: str, padding_mode: str, align: bool) -> Any:
+    dims, space = len(input.shape) - 2, tuple(input.shape[2:])
     n, c = input.shape[:2]
     out_space = tuple(grid.shape[1:-1])
     flat = reshape(grid, (n, math.prod(out_space), dims))
@@ -319,9 +321,15 @@ def grid_sample(input: Any, grid: Any, mode: str = "bilinear", padding_mode: str
         at = [_place(a, s, padding_mode, align) for a, s in zip(at, space, strict=True)]
         if mode == "nearest":
             out = _read(input, [round_op(a) for a in at], space)
+            if getattr(grid, "_rg", False):         # its gradient is zeros, not none
+                none = where_op(np.zeros((), bool), narrow_op(flat, dim=2, start=0, length=1), 0.0)
+                out = add(out, reshape(none, (n, 1, -1)))
         else:
             out = _sample_linear(input, at, space)
     return reshape(out, (n, c, *out_space))
+
+
+_SAMPLED = {d + 2: known_as(f"GridSampler{d}DBackward0")(_sampled) for d in (2, 3)}
 
 
 def _sample_linear(x: Any, at: list[Any], space: Shape) -> Any:
