@@ -58,6 +58,14 @@ CLASSES = {
     "adjoint.io.options.LoadEndianness": "torch.serialization",
     "adjoint.io.options.set_default_mmap_options": "torch.serialization",
     "adjoint.io.options.skip_data": "torch.serialization",
+    **{f"adjoint.utils.data.datapipes.iter.files.{name}IterDataPipe":
+       f"torch.utils.data.datapipes.iter.{name.lower()}"
+       for name in ("FileLister", "FileOpener", "RoutedDecoder", "StreamReader")},
+    **{f"adjoint.utils.data.datapipes.map.{name}": f"torch.utils.data.datapipes.map.{home}"
+       for name, home in (("MapperMapDataPipe", "callable"), ("BatcherMapDataPipe", "grouping"),
+                          ("ShufflerIterDataPipe", "combinatorics"),
+                          ("ConcaterMapDataPipe", "combining"), ("ZipperMapDataPipe", "combining"),
+                          ("SequenceWrapperMapDataPipe", "utils"))},
     "adjoint.nn.modules._state._IncompatibleKeys": "torch.nn.modules.module",
     "adjoint.ops.generator.Generator": "torch._C",
     "adjoint.profiler.recorder.record_function": "torch.autograd.profiler",

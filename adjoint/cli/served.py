@@ -37,6 +37,10 @@ RENAMED = {
     "torch.distributions.exp_family": "adjoint.distributions.distribution",
     "torch.autograd.profiler_util": "adjoint.profiler.events",
     "torch.jit.annotations": "typing",
+    **{f"torch.utils.data.datapipes.iter.{name}": "adjoint.utils.data.datapipes.iter.files"
+       for name in ("filelister", "fileopener", "routeddecoder", "streamreader")},
+    **{f"torch.utils.data.datapipes.map.{name}": "adjoint.utils.data.datapipes.map"
+       for name in ("callable", "combinatorics", "combining", "grouping", "utils")},
     "torch.utils.data._utils.collate": "adjoint.utils.data.collate",
     "torch.utils.data._utils.worker": "adjoint.utils.data.worker",
     "torch.utils.tensorboard.writer": "adjoint.utils.tensorboard",
@@ -70,4 +74,4 @@ KINDS = (*(f"torch.distributed.{name}" for name in (
     *(f"torch.{name}" for name in (
         *ABSENT, "_guards", "cuda.profiler", "fx.experimental.symbolic_shapes", "monitor",
         "nn.intrinsic", "nn.qat", "nn.quantizable", "nn.quantized", "utils.bundled_inputs",
-        "utils.data.datapipes", "utils.mobile_optimizer")))
+        "utils.mobile_optimizer")))

@@ -32,10 +32,13 @@ from adjoint.utils.data.sampler import (
 from adjoint.utils.data.worker import WorkerError, WorkerInfo, get_worker_info
 
 __all__ = [
-    "BatchSampler", "ChainDataset", "ConcatDataset", "DataLoader", "Dataset",
-    "DistributedSampler", "IterableDataset", "RandomSampler", "Sampler", "SequentialSampler",
-    "StackDataset", "Subset", "SubsetRandomSampler", "TensorDataset", "WeightedRandomSampler",
-    "WorkerError", "WorkerInfo", "default_collate", "default_convert", "get_worker_info",
-    "random_split",
+    "BatchSampler", "ChainDataset", "ConcatDataset", "DFIterDataPipe", "DataChunk", "DataLoader",
+    "Dataset", "DistributedSampler", "IterDataPipe", "IterableDataset", "MapDataPipe",
+    "RandomSampler", "Sampler", "SequentialSampler", "StackDataset", "Subset",
+    "SubsetRandomSampler", "TensorDataset", "WeightedRandomSampler", "WorkerError", "WorkerInfo",
+    "argument_validation", "default_collate", "default_convert", "functional_datapipe",
+    "get_worker_info", "guaranteed_datapipes_determinism", "non_deterministic", "random_split",
+    "runtime_validation", "runtime_validation_disabled",
 ]
-__getattr__ = _missing("adjoint.utils.data")
+# Data pipes are loaded when one of their names is first wanted.
+__getattr__ = _missing("adjoint.utils.data", "adjoint.utils.data.datapipes")

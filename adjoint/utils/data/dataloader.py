@@ -1,9 +1,11 @@
 """DataLoader: batches of a data set, loaded in this process or by workers."""
 from __future__ import annotations
 
+import importlib
 import itertools
 import math
 import os
+import sys
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -51,6 +53,14 @@ def _told_of_cores(workers: int) -> None:
             " slowness/freeze if necessary.")
 
 
+def _pipes_of(dataset: Any) -> Any:
+    """The module that prepares data pipes, where the data set is one; it is loaded then."""
+    known = sys.modules.get("adjoint.utils.data.datapipes.datapipe")
+    if known is None or not isinstance(dataset, known.IterDataPipe):
+        return None
+    return importlib.import_module("adjoint.utils.data.graph_settings")
+
+
 class DataLoader:
     """Iterates over a data set in batches; PyTorch's arguments and defaults.
 
@@ -80,7 +90,11 @@ class DataLoader:
                  multiprocessing_context: Any = None, generator: Any = None, *,
                  prefetch_factor: int | None = None, persistent_workers: bool = False,
                  pin_memory_device: str = "", in_order: bool = True) -> None:
-        self.dataset, self.num_workers, self.timeout = dataset, num_workers, timeout
+        self.num_workers, self.timeout = num_workers, timeout
+        pipes = _pipes_of(dataset)
+        if pipes is not None:
+            dataset, shuffle = pipes.apply_shuffle_settings(dataset, shuffle), None
+        self.dataset = dataset
         self.pin_memory, self.pin_memory_device = pin_memory, pin_memory_device
         self.worker_init_fn, self.generator = worker_init_fn, generator
         self.persistent_workers, self.in_order = persistent_workers, in_order
@@ -208,7 +222,14 @@ class _BaseDataLoaderIter:
         # The sampler begins before the seed is drawn: one that draws in its `__iter__`, and not at
         # its first index, has the generator first, as in PyTorch.
         self._indices = iter(loader._index_sampler)
+        self._shared_seed = self._draw_shared()
         self._base_seed = draw_seed(loader.generator)
+
+    def _draw_shared(self) -> int | None:
+        """The seed that data pipes share in all workers; None for other data sets."""
+        if _pipes_of(self._loader.dataset) is None:
+            return None
+        return draw_seed(self._loader.generator)
 
     def __iter__(self) -> Any:
         return self
@@ -222,6 +243,8 @@ class _SingleProcessDataLoaderIter(_BaseDataLoaderIter):
 
     def __init__(self, loader: Any) -> None:
         super().__init__(loader)
+        if self._shared_seed is not None:
+            _pipes_of(loader.dataset).begin(loader.dataset, self._shared_seed)
         self._fetch = Fetcher(loader.dataset, loader.collate_fn, loader._auto_collation,
                               loader.drop_last, loader._dataset_kind == _DatasetKind.Iterable)
 
@@ -242,7 +265,8 @@ class _MultiProcessingDataLoaderIter(_BaseDataLoaderIter):
         plan = WorkerPlan(loader.dataset, loader.collate_fn, loader._auto_collation,
                           loader.drop_last, loader._dataset_kind == _DatasetKind.Iterable,
                           loader.worker_init_fn, 0, loader.num_workers,
-                          self._base_seed)
+                          self._base_seed, self._shared_seed)
+        self._draw_shared()            # PyTorch draws one more here, which nothing uses
         self._pool = WorkerPool(plan, start_context(loader.multiprocessing_context))
         self._close = weakref.finalize(self, self._pool.shutdown)
         self._begin()
@@ -266,7 +290,7 @@ class _MultiProcessingDataLoaderIter(_BaseDataLoaderIter):
         """Begin another pass with the same workers."""
         for answer in self._arrived.values():
             self._pool.drop(answer)
-        self._pool.resume()
+        self._pool.resume(self._draw_shared())
         self._begin()
 
     def _top_up(self) -> None:

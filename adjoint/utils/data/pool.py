@@ -112,10 +112,10 @@ class WorkerPool:
         message = pickle.dumps(("fetch", task, index, f"{self._prefix}_{task}"), 5)
         self._feeder.requests.put((self._pipes[worker], message))
 
-    def resume(self) -> None:
-        """Tell all workers that a new epoch begins."""
+    def resume(self, shared: int | None = None) -> None:
+        """Tell all workers that a new epoch begins, and the seed that data pipes share in it."""
         for pipe in self._pipes:
-            self._feeder.requests.put((pipe, pickle.dumps(("resume",))))
+            self._feeder.requests.put((pipe, pickle.dumps(("resume", shared))))
 
     def receive(self, timeout: float | None) -> Answer | None:
         """The next answer of any worker; None after `timeout` seconds.

@@ -1,10 +1,11 @@
 """What a worker process of a DataLoader does, and how it is talked to.
 
-Messages to a worker: ``("fetch", task, index, segment name)``, ``("resume", seed)``. From it:
-``(task, "data" | "end" | "error", pickle, segment name or None)``. A closed pipe ends it.
+Messages to a worker: ``("fetch", task, index, segment name)``, ``("resume", shared seed)``. From
+it: ``(task, "data" | "end" | "error", pickle, segment name or None)``. A closed pipe ends it.
 """
 from __future__ import annotations
 
+import importlib
 import pickle
 import signal
 import traceback
@@ -90,6 +91,7 @@ class WorkerPlan:
     id: int
     count: int
     seed: int
+    shared: int | None = None      # the seed of data pipes, the same in all workers
 
 
 def run_worker(plan: WorkerPlan, pipe: Connection, begin: Callable[[], None] | None) -> None:
@@ -106,7 +108,7 @@ def run_worker(plan: WorkerPlan, pipe: Connection, begin: Callable[[], None] | N
         while True:
             message = pickle.loads(pipe.recv_bytes())
             if message[0] == "resume":
-                worker.restart()
+                worker.restart(message[1])
                 continue
             _, task, index, name = message
             kind, data, segment = worker.answer(index, name)
@@ -125,11 +127,13 @@ class _Worker:
 
     def __init__(self, plan: WorkerPlan) -> None:
         self._plan = plan
+        self._shared = plan.shared
         self._fetcher: Fetcher | None = None
         self._started = self._ended = False
 
-    def restart(self) -> None:
+    def restart(self, shared: int | None) -> None:
         """Begin a stream again, for a new epoch."""
+        self._shared = shared
         self._fetcher, self._ended = None, False
 
     def answer(self, index: Any, name: str) -> tuple[str, bytes, str | None]:
@@ -142,6 +146,9 @@ class _Worker:
                 plan.init(plan.id)
             self._started = True
             if self._fetcher is None:
+                if self._shared is not None:
+                    pipes = importlib.import_module("adjoint.utils.data.graph_settings")
+                    pipes.begin(plan.dataset, self._shared, plan.id, plan.count)
                 self._fetcher = Fetcher(plan.dataset, plan.collate, plan.batched, plan.drop_last,
                                         plan.stream)
             return "data", *pack(self._fetcher(index), name)

@@ -1,0 +1,1 @@
+"""Helpers of pipes: which functions they take, files, decoders by extension."""
