@@ -263,7 +263,12 @@ class _Recorded(Function):
             kept, spec = flatten(residuals)
             ctx.places = [i for i, r in enumerate(kept) if isinstance(r, Tensor)]
             ctx.residuals = [None if isinstance(r, Tensor) else r for r in kept], spec
-            ctx.save_for_backward(*[kept[i] for i in ctx.places])
+            known = {*map(id, tensors), *map(id, outs)}
+            # a residual made on the way is a constant to a tape: a derivative of the derivative
+            # needs the operands, to make it again
+            ctx.again = any(isinstance(r, Tensor) and id(r) not in known
+                            and is_inexact(r.array.dtype) for r in kept)
+            ctx.save_for_backward(*[kept[i] for i in ctx.places], *tensors if ctx.again else ())
             return outs
         ctx.save_for_backward(*tensors)
         if trace is None:
@@ -277,7 +282,10 @@ class _Recorded(Function):
         if ctx.residuals is None:
             return (None, *ctx.rule.pull(ctx.saved_tensors, cts))
         kept, spec = list(ctx.residuals[0]), ctx.residuals[1]
-        for i, r in zip(ctx.places, ctx.saved_tensors, strict=True):
+        saved, n = ctx.saved_tensors, len(ctx.places)
+        if ctx.again and is_grad_enabled():
+            return (None, *ctx.rule.pull(saved[n:], cts))
+        for i, r in zip(ctx.places, saved[:n], strict=True):
             kept[i] = r
         return (None, *ctx.rule.pull_saved(unflatten(kept, spec), cts))
 
