@@ -223,8 +223,9 @@ def grad(outputs: Any, inputs: Any, grad_outputs: Any = None, retain_graph: bool
     if is_grads_batched:
         return _batched(outputs, targets, grad_outputs, keep, create_graph,
                         bool(allow_unused) or materialize_grads, materialize_grads)
-    if type(outputs) is not Tensor and any(isinstance(t, Tensor) and t.level
-                                           for t in _as_tuple(outputs)):
+    if any([isinstance(t, Tensor) and t.level for t in targets]) or (
+            type(outputs) is not Tensor and any([isinstance(t, Tensor) and t.level
+                                                 for t in _as_tuple(outputs)])):
         many = _as_tuple(outputs)
         dual = duals().pull_back(
             many, targets, (None,) * len(many) if grad_outputs is None else _as_tuple(grad_outputs),

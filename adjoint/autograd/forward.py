@@ -11,10 +11,10 @@ from adjoint.core.bind import bind
 from adjoint.core.inplace import zeros_of
 from adjoint.core.modes import GRAD, state
 from adjoint.core.op import Op, attr_names, aval_of_value, reads
-from adjoint.core.tensor import Tensor, wrap
-from adjoint.core.trace import LevelTensor, Trace
+from adjoint.core.tensor import Tensor, alias, named, wrap
+from adjoint.core.trace import LevelTensor, Trace, become
 from adjoint.ops.pointwise import add, cast, real_part
-from adjoint.ops.shape import expand_op
+from adjoint.ops.shape import expand_op, identity_op
 
 _new = object.__new__
 
@@ -34,6 +34,8 @@ class ForwardTensor(LevelTensor):
         Tensor.requires_grad.__set__(self, value)  # type: ignore[attr-defined]  # a property
 
     def __repr__(self, **options: Any) -> str:
+        if not self.trace.alive and self.trace.leave(self):
+            return repr(self)
         if not self.trace.dual:
             return super().__repr__(**options)
         return f"{repr(self.value)[:-1]}, tangent={self.tangent!r})"
@@ -57,6 +59,20 @@ class Forward(Trace):
         t._rg = False
         t.__dict__ = {"value": primal, "tangent": tangent, "trace": self, "level": self.level}
         return t
+
+    def leave(self, t: Any) -> bool:
+        """A dual tensor is its primal once its level is closed."""
+        value = t.value
+        if not self.dual or value.level:
+            return False
+        if value._rg and value.is_leaf:
+            left = named(identity_op(value), "ViewBackward0")
+        else:
+            left = alias(value)
+            left._edge, left._rg = value._edge, value._rg
+        become(t, left)
+        t._cell = left._cell
+        return True
 
     def parts(self, t: Any) -> tuple[Any, Any]:
         """(primal, tangent) of an operand; the tangent is None where it is constant here."""
@@ -182,6 +198,8 @@ class Forward(Trace):
 
     def value(self, t: Any, what: str) -> Any:
         self.check(t)
+        if not t.level:
+            return t.array
         inner = t.value
         return inner.trace.value(inner, what) if inner.level else inner.array
 

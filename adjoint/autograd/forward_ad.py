@@ -42,6 +42,9 @@ def exit_dual_level(*, level: int | None = None) -> None:
     held = _open.get()
     if not held:
         raise AutogradError("Trying to exit a forward AD level but none is active")
+    if level is not None and level != len(held) - 1:
+        raise AutogradError("Trying to exit a forward AD level that was not the last one that was "
+                            "created. This is not supported.")
     settle(held[-1])
     held[-1].__exit__(None, None, None)
     _open.set(held[:-1])
@@ -82,6 +85,9 @@ def make_dual(tensor: Tensor, tangent: Tensor, *, level: int | None = None) -> A
         if not is_inexact(t.array.dtype):
             raise ArgumentError(f"Expected {what} to be floating point or complex, but got: "
                                 f"{t.dtype}")
+    for t in (tensor, tangent):
+        if t.level and not t.trace.alive:
+            t.trace.check(t)
     if getattr(tensor, "trace", None) is trace:
         raise AutogradError("Making a dual Tensor based on a Tensor that already has a forward "
                             f"gradient at the same level {len(_open.get()) - 1} is not supported.")
@@ -111,7 +117,7 @@ def pull_back(outputs: Sequence[Any], inputs: Sequence[Any], cotangents: Sequenc
     With L = Re<cotangent, primal>, the tangent of grad L is the gradient of L's own tangent, which
     is Re<cotangent, tangent>: two walks, of primals and of tangents."""
     held = _open.get()
-    trace = next((o.trace for o in outputs if getattr(o, "trace", None) in held), None)
+    trace = next((o.trace for o in (*outputs, *inputs) if getattr(o, "trace", None) in held), None)
     if trace is None:
         return None
     inputs = [trace.parts(x)[0] if isinstance(x, Tensor) else x for x in inputs]

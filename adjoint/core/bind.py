@@ -233,6 +233,7 @@ def _bind_level(op: Op, args: Sequence[Any], attrs: Mapping[str, Any], needs: in
     gradient. Views are tied to their base, so that in-place ops reach it."""
     if not trace.alive:
         trace.check(next(a for a in args if isinstance(a, Tensor) and a.level == trace.level))
+        return bind(op, args, attrs)
     mode = state()
     plan = op.plan(needs) if needs and mode & GRAD else None
     if plan is None or not plan.wanted:

@@ -45,7 +45,7 @@ from adjoint.core.tensor import (
     take_full_path,
     wrap,
 )
-from adjoint.core.trace import become
+from adjoint.core.trace import become, top_level
 
 
 def inplace(op_: Op, target: Tensor, others: Sequence[Any] = (),
@@ -74,6 +74,10 @@ def inplace(op_: Op, target: Tensor, others: Sequence[Any] = (),
                          f"{type(target).__name__}")
     level = max([a.level for a in args if isinstance(a, Tensor)])
     if level >= 1:
+        trace = top_level(args)
+        if not trace.alive:
+            trace.check(next(a for a in args if getattr(a, "trace", None) is trace))
+            return inplace(op_, target, others, attrs, name=name, position=position)
         return _inplace_level(op_, target, args, attrs)
     if level or mode & WATCH and watchers.modes.get():
         written: Tensor = watchers.write(op_, target, args, attrs, label)

@@ -189,9 +189,13 @@ class Trace:
         """`repr` of a tensor of this level."""
         return f"{type(t).__name__}(level={self.level}, value={t.value!r})"
 
+    def leave(self, t: Any) -> bool:
+        """Make `t`, which outlived this call, a value of the level below; False: it is none."""
+        return False
+
     def check(self, t: Any) -> None:
-        """Raise for a value that outlived its transform."""
-        if not t.trace.alive:
+        """Raise for a value that outlived its transform, unless it can go on without it."""
+        if not t.trace.alive and not t.trace.leave(t):
             raise TransformError(
                 f"a tensor of {t.trace.name} called at "
                 f"{provenance.locate(t.trace.code, t.trace.lasti)} was used after that call ended; "
