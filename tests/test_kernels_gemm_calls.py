@@ -147,6 +147,31 @@ def test_after_a_fork(n: int) -> None:
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_after_a_fork_while_another_thread_multiplies() -> None:
+    """The shared workspace is taken for good in the child then."""
+    a, b = normal(1, 400, 300), normal(2, 300, 400)
+    want = gemm_calls.product(a, b)
+    stop = threading.Event()
+
+    def work() -> None:
+        while not stop.is_set():
+            gemm_calls.product(a, b)
+    other = threading.Thread(target=work)
+    other.start()
+    try:
+        for _ in range(10):
+            child = os.fork()
+            if not child:
+                good = all(np.array_equal(gemm_calls.product(a, b), want) for _ in range(2))
+                os._exit(0 if good else 1)
+            assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    finally:
+        stop.set()
+        other.join()
+
+
 def unrolled(hooked: bool) -> tuple[list[Array], list[int]]:
     """Gradients of weights that several steps share; how often cotangents were seen whole."""
     w = ad.tensor(normal(1, 96, 96) * np.float32(0.1), requires_grad=True)
