@@ -143,5 +143,5 @@ def test_wrong_arguments() -> None:
 
 
 def test_nesting() -> None:
-    assert nest(sqrt_chain(9)) == [(0, 3, [0, 1, 2]), (3, 6, [3, 4, 5]), 6, 7, 8]
+    assert nest(sqrt_chain(9)) == [(0, 4, [0, 1, 2, 3]), 4, 5, 6, 7, 8]
     np.testing.assert_equal(len(nest(log_chain(1024))), 11)
