@@ -190,6 +190,30 @@ def test_budgets_of_threads_end_in_any_order() -> None:
 
 
 @exact
+def test_a_first_step_that_does_not_fit_can_be_tried_again() -> None:
+    """Forward and backward fit, the state that Adam makes does not: nothing has changed then, and
+    the budget that the error names is enough."""
+    net, _ = adam()
+    x, opt = _data(64, 256), ad.optim.Adam(net.parameters())
+    net(x).square().mean().backward()
+    before, state = _state(net), 2 * sum(p.array.nbytes for p in net.parameters())
+    with pytest.raises(ad.memory.BudgetError) as caught, \
+            ad.memory.budget(alloc.live() + state // 2):
+        opt.step()
+    assert not opt.state
+    for a, b in zip(_state(net), before, strict=True):
+        np.testing.assert_array_equal(a, b)
+    with ad.memory.budget(caught.value.least):
+        opt.step()
+    want, _ = adam()
+    other = ad.optim.Adam(want.parameters())
+    want(x).square().mean().backward()
+    other.step()
+    for a, b in zip(_state(net), _state(want), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+@exact
 def test_an_optimizer_does_not_step_where_the_backward_before_it_did_not_fit() -> None:
     """The step can be tried again: it has changed nothing but gradients."""
     net, step = adam()

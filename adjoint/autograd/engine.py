@@ -25,7 +25,8 @@ from adjoint.core.held import ALONE
 from adjoint.core.held import refs as _refs
 from adjoint.core.modes import AUTOCAST, GRAD, TOLD, WATCH, change, restore, state, watchers
 from adjoint.core.rehearsal import call, rehearsal
-from adjoint.core.tensor import AccumulateGrad, Freed, Packed, Port, Tensor, wrap
+from adjoint.core.residuals import unpack
+from adjoint.core.tensor import AccumulateGrad, Freed, Port, Tensor, wrap
 from adjoint.ops.accelerate import plus
 from adjoint.ops.pointwise import add as add_op
 
@@ -60,8 +61,7 @@ class Backward:
         self.stored: list[AccumulateGrad] = []
         self.final: list[Callable[[], None]] = []
         self.inner = any([type(k) is not AccumulateGrad for k in self.capture])
-        # observers are content to be told of nodes
-        self.told = bool(state() & TOLD and watchers.observers.get())
+        self.told = bool(state() & TOLD and watchers.observers.get())    # who are told of nodes
         self.watched = create or levels or self.inner or state() & (WATCH | TOLD) == WATCH
         self.special = self.watched          # whether no node is visited inline
 
@@ -200,20 +200,10 @@ class Backward:
                           self._fit, adding().teller(self) if self.told else None)
                 if at == end:
                     return
-                if not (self.keep or self.told) and self._unpacked(order[at]):
+                if not (self.keep or self.told) and order[at] in self.cts and unpack(order[at]):
                     continue
             yield order[at]
             at += 1
-
-    def _unpacked(self, node: Any) -> bool:
-        """Bring back what hooks have packed of a node that is about to run, whose residuals are
-        released then. False if nothing was packed."""
-        saved = node.saved if node.plan is not None and node in self.cts else None
-        if type(saved) is not tuple or not any([type(s) is Packed for s in saved]):
-            return False
-        node.saved = tuple([_as_made(s.hook.unpack(s, node)) if type(s) is Packed else s
-                            for s in saved])
-        return True
 
     def _deliver(self, edge: Any, ct: Any) -> None:
         """Bring a cotangent into the edge's shape and add it; a rule may have none (`zeta`)."""
@@ -407,11 +397,6 @@ def add(a: Any, b: Any) -> Any:
     if getattr(a, "is_sparse", False) or getattr(b, "is_sparse", False):
         return a + b
     return add_op(a, b)
-
-
-def _as_made(t: Any) -> Any:
-    """What a hook gave back, as a node keeps it: nobody else writes to it."""
-    return t if t.level or t._cell is None and t._edge is None else wrap(t.array)
 
 
 def walk(roots: Sequence[tuple[Any, Any]], *, keep: bool, create: bool,

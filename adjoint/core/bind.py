@@ -34,7 +34,7 @@ from adjoint.core.modes import (
 )
 from adjoint.core.op import Op, Plan
 from adjoint.core.rehearsal import current as rehearsal
-from adjoint.core.residuals import pack_all, packed, tensor_of, value_of, watch
+from adjoint.core.residuals import pack_all, pack_made, packed, tensor_of, value_of, watch
 from adjoint.core.tensor import (
     INFERENCE_CELL,
     AccumulateGrad,
@@ -185,7 +185,7 @@ def told(op: Op, args: Sequence[Any], attrs: Mapping[str, Any], result: Any, beg
     """What machine code calls when it has run an op, where observers are content with that."""
     observers = watchers.observers.get()
     if not observers:
-        return _told_hooks(op, result)
+        return pack_made(result if op.multi else (result,))
     if len(observers) == 1 and (ran := observers[0].ran) and ran(op, args, attrs, result):
         return
     for observer in observers:
@@ -201,18 +201,6 @@ def told(op: Op, args: Sequence[Any], attrs: Mapping[str, Any], result: Any, beg
         if node is not None:
             observer.forward(node, args, made)
         observer.after(op, args, attrs, made, first)
-
-
-def _told_hooks(op: Op, result: Any) -> None:
-    """Hand to the hooks what the node of a result has saved, if it has one."""
-    for made in result if op.multi else (result,):
-        node = made._edge
-        if node is not None:
-            if type(node) is Port:
-                node = node.node
-            if node.saved is not None:
-                node.saved = watchers.hooks.get()[-1].packs(node)
-            return
 
 
 def retried(observers: Sequence[Any], body: Callable[..., Any], *args: Any) -> Any:

@@ -23,6 +23,32 @@ def pack_all(node: Any) -> None:
         node.saved = hooks[-1].packs(node)
 
 
+def pack_made(made: Sequence[Any]) -> None:
+    """`pack_all` for the node of an op's results that machine code has recorded, if it has."""
+    for t in made:
+        node = t._edge.node if type(t._edge) is Port else t._edge
+        if node is not None:
+            if node.saved is not None:
+                node.saved = watchers.hooks.get()[-1].packs(node)
+            return
+
+
+def unpack(node: Any) -> bool:
+    """Bring back what hooks have packed of a node that is about to run, and whose residuals are
+    released then. False if nothing was packed."""
+    saved = node.saved if node.plan is not None else None
+    if type(saved) is not tuple or not any([type(s) is Packed for s in saved]):
+        return False
+    node.saved = tuple([_as_made(s.hook.unpack(s, node)) if type(s) is Packed else s
+                        for s in saved])
+    return True
+
+
+def _as_made(t: Any) -> Any:
+    """What a hook gave back, as a node keeps it: nobody else writes to it."""
+    return t if t.level or t._cell is None and t._edge is None else wrap(t.array)
+
+
 def pack_each(hook: Any, node: Any) -> tuple[Any, ...]:
     """The residuals, packed one by one. Values of transforms go to hooks that were entered inside
     of those (up to level `levels`): no other may hold on to them."""
@@ -126,4 +152,5 @@ def tensor_of(saved: Any, node: Any) -> Any:
     return saved
 
 
-__all__ = ["level_of", "light", "pack_all", "pack_each", "packed", "tensor_of", "value_of", "watch"]
+__all__ = ["level_of", "light", "pack_all", "pack_each", "pack_made", "packed", "tensor_of",
+           "unpack", "value_of", "watch"]

@@ -37,7 +37,7 @@ from adjoint.memory.lineage import (
 )
 from adjoint.memory.planner import BudgetError
 from adjoint.memory.repeats import Going, Repeats
-from adjoint.memory.shortage import STAYS, Shortage, margin, with_margin
+from adjoint.memory.shortage import STAYS, Shortage, first_step, margin, with_margin
 from adjoint.memory.sizes import machine_memory, parse_bytes
 from adjoint.memory.spill import SpillError, SpillFile
 
@@ -112,6 +112,7 @@ class budget(saved_tensors_hooks, Observer):
         self._outer_limit = 0
         self._least = 0
         self._trying = False        # what does not fit is tried in another way
+        self._stepping: Any = None  # the optimizer that steps
         self._short: Shortage | None = None   # a step that failed and runs on to be measured
         self._ranked: list[tuple[float, int, Storage]] = []
         self._stale = 0
@@ -149,8 +150,11 @@ class budget(saved_tensors_hooks, Observer):
         if error is None and not self._active:
             self._tell("the block")
         if isinstance(error, MemoryError) and not isinstance(error, BudgetError):
-            held = self._most()   # what ran has let go of its own
-            raise self._error(held + needs.asked(error), needs.asked(error)) from error
+            asked = needs.asked(error)
+            most = self._most() + asked                # (what ran has let go of its own)
+            if self._stepping is not None and not self._active:
+                most = max(most, self.live() + first_step(self._stepping))
+            raise self._error(most, asked) from error
 
     def report(self) -> BudgetReport:
         """What was done so far."""
@@ -176,11 +180,8 @@ class budget(saved_tensors_hooks, Observer):
         if not self._exact:
             self._note_peak()
             return self.lineage.live
-        words = self._words
-        most, live = words[_MARK], words[0]
-        words[_MARK] = live
-        if most > self._peak:
-            self._peak = most
+        self._peak, live = max(self._peak, self._words[_MARK]), self._words[0]
+        self._words[_MARK] = live
         return int(live)
 
     # ------------------------------------------------------------------ ops
@@ -357,6 +358,13 @@ class budget(saved_tensors_hooks, Observer):
 
     def stepping(self, optimizer: Any) -> None:
         self._tell(f"its backward, before {type(optimizer).__name__} steps")
+        first, self._stepping = first_step(optimizer), optimizer
+        self._room_for(first)
+        if self.live() + first > self.limit:                 # (nothing has changed yet)
+            raise self._error(self.live() + first, first)
+
+    def stepped(self, optimizer: Any) -> None:
+        self._stepping = None
 
     def begin_walk(self, walk: Any) -> None:
         if self._short is not None:
@@ -431,10 +439,8 @@ class budget(saved_tensors_hooks, Observer):
         over = self.live() + need - self._top
         if over <= 0:
             return
-        freed = self.give(over)
-        if freed < over and not self._exact:
-            if self.live() + need > self.limit:
-                self._fail(self.live() + need, need)
+        if self.give(over) < over and not self._exact and self.live() + need > self.limit:
+            self._fail(self.live() + need, need)
 
     def _within(self) -> None:
         """The allocator serves small requests beyond the limit; that ends here."""
@@ -443,9 +449,8 @@ class budget(saved_tensors_hooks, Observer):
 
     def give(self, over: int) -> int:
         """Free at least `over` bytes if possible, the cheapest first; returns how many."""
-        freed = 0
-        if len(self._ranked) > self._stale:            # of many, an eighth goes by one ranking
-            freed = self._take(over)
+        # of many, an eighth goes by one ranking
+        freed = self._take(over) if len(self._ranked) > self._stale else 0
         if freed < over:
             self._ranked = [(self._score(s), s.number, s)
                             for s in list(self.lineage.table.values())

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextvars
 import gc
+import weakref
 from collections.abc import Iterable
 from typing import Any
 
@@ -81,13 +82,34 @@ def _of_optimizers(leaves: Iterable[Any]) -> tuple[int, int, str]:
             continue
         if not any(id(p) in ids for group in o.param_groups for p in group["params"]):
             continue
-        try:                                     # apart from whoever watches the program
-            report = contextvars.Context().run(predict, type(o).step, o)
-        except Exception:  # one that needs a closure, or the values of gradients
-            continue
-        more = report.live - report.before
-        state += max(more, 0)
-        work = max(work, report.peak - report.before - max(more, 0))
-        if more > 0:
+        more, beside = _step(o)
+        state += more
+        work = max(work, beside)
+        if more:
             names.append(type(o).__name__)
     return state, work, " and ".join(names)
+
+
+def _step(optimizer: Any) -> tuple[int, int]:
+    """(Bytes of state that its next step makes, the most beside them); nothing where it cannot be
+    foretold."""
+    try:                                         # apart from whoever watches the program
+        report = contextvars.Context().run(predict, type(optimizer).step, optimizer)
+    except Exception:  # one that needs a closure, or the values of gradients
+        return 0, 0
+    more = max(report.live - report.before, 0)
+    return more, report.peak - report.before - more
+
+
+_makes_none: weakref.WeakSet[Any] = weakref.WeakSet()     # optimizers without state
+
+
+def first_step(optimizer: Any) -> int:
+    """Bytes that an optimizer is about to ask for because it has no state yet; 0 if it has."""
+    if optimizer in _makes_none or not any([p.grad is not None and p not in optimizer.state
+                                            for g in optimizer.param_groups for p in g["params"]]):
+        return 0
+    more, work = _step(optimizer)
+    if work and not more:                        # (neither where it was not to be had)
+        _makes_none.add(optimizer)
+    return more + work if more else 0

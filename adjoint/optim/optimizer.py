@@ -83,7 +83,12 @@ def _with_hooks(step: Callable[..., Any]) -> Callable[..., Any]:
         if state() & WATCH:
             for observer in watchers.observers.get():
                 observer.stepping(self)
-        out = step(*args, **kwargs)
+        before = _written_of(self), list(self.state)
+        try:
+            out = step(*args, **kwargs)
+        except MemoryError:
+            _forget(self, *before)
+            raise
         for hook in (*(self._optimizer_step_post_hooks or {}).values(), *GLOBAL_POST.values()):
             hook(self, args, kwargs)
         if state() & WATCH:
@@ -93,6 +98,20 @@ def _with_hooks(step: Callable[..., Any]) -> Callable[..., Any]:
 
     wrapper.hooked = True  # type: ignore[attr-defined]  # so that it is wrapped once
     return wrapper
+
+
+def _written_of(optimizer: Optimizer) -> list[int]:
+    """How often each parameter was written to."""
+    return [p._cell.version if p._cell is not None else 0
+            for group in optimizer.param_groups for p in group["params"]]
+
+
+def _forget(optimizer: Optimizer, written: list[int], known: list[Any]) -> None:
+    """After a step that was refused memory: the state that it began to make goes, so that the step
+    can be tried again, unless parameters have changed already."""
+    if _written_of(optimizer) == written:
+        for p in [p for p in optimizer.state if not any([p is k for k in known])]:
+            del optimizer.state[p]
 
 
 class Optimizer:
