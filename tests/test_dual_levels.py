@@ -1,4 +1,4 @@
-"""Dual tensors after their level, and the bounds of levels (`autograd.forward_ad`, F40)."""
+"""Dual tensors after their level, and the bounds of levels (`autograd.forward_ad`, F10)."""
 from __future__ import annotations
 
 from typing import Any

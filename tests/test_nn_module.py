@@ -317,5 +317,5 @@ def test_global_hooks_see_every_module_and_are_removed() -> None:
 def test_backward_hook_with_a_wrong_number_of_gradients_is_refused() -> None:
     m = Inner()
     m.register_full_backward_hook(lambda mod, gi, go: (gi[0], gi[0]))
-    with pytest.raises(RuntimeError, match="returned an invalid number of grad, got 2"):
+    with pytest.raises(RuntimeError, match="returned an invalid number of grad_input, got 2"):
         m(ad.ones(2, requires_grad=True)).sum().backward()

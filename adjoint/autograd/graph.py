@@ -21,6 +21,7 @@ from adjoint.core.modes import GRAD, Observer, change, restore, state, watchers
 from adjoint.core.residuals import pack_each
 from adjoint.core.tensor import (
     GradientEdge,
+    GraphNode,
     Kept,
     OutRef,
     Port,
@@ -32,7 +33,8 @@ from adjoint.core.tensor import (
     owner_of,
     wrap,
 )
-from adjoint.core.tensor import Node as Node
+
+Node = GraphNode               # what `isinstance(t.grad_fn, autograd.graph.Node)` asks for
 
 
 class saved_tensors_hooks:
@@ -307,6 +309,14 @@ def region_activation_memory_budget(budget: float) -> Any:
                        "the peak of what runs inside of it")
 
 
+def set_warn_on_accumulate_grad_stream_mismatch(enabled: bool) -> None:
+    """Noted only: gradients are accumulated in the order of the program, there are no streams."""
+
+
+def set_override_stale_capture_stream(enabled: bool) -> None:
+    """Noted only: there are no streams to capture."""
+
+
 def increment_version(tensor: Any) -> None:
     """Say that `tensor` (or each of several) was written to by foreign code."""
     several = (tensor,) if isinstance(tensor, Tensor) else tensor
@@ -412,7 +422,7 @@ def gone(walk: Any, node: Any) -> None:
             "your own")
 
 
-def freed_message(node: Node) -> str:
+def freed_message(node: Any) -> str:
     """The text of the second-backward error, with both places."""
     text = ("Trying to backward through the graph a second time (or directly access saved tensors "
             "after they have already been freed). Saved intermediate values of the graph are freed "

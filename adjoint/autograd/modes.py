@@ -13,6 +13,7 @@ from contextvars import ContextVar, copy_context
 from typing import Any, TypeVar
 
 from adjoint.base import provenance
+from adjoint.base.dtypes import DType
 from adjoint.base.errors import DTypeError
 from adjoint.core import modes
 from adjoint.core.modes import GRAD, INFERENCE, state, warn
@@ -169,6 +170,9 @@ class set_grad_enabled(_Mode):
             place = (frame.f_code, frame.f_lasti) if frame is not None else (None, 0)
             _places.set(("set_grad_enabled", place))
             _latest.set(("set_grad_enabled", place))
+
+    def __repr__(self) -> str:
+        return f"{DType.namespace}.autograd.grad_mode.set_grad_enabled(mode={self.mode})"
 
     def __enter__(self) -> Any:
         if self._first is None:

@@ -82,7 +82,7 @@ def inplace(op_: Op, target: Tensor, others: Sequence[Any] = (),
     if level or mode & WATCH and watchers.modes.get():
         written: Tensor = watchers.write(op_, target, args, attrs, label)
         return written
-    recording = check_writable(target, args, mode)
+    recording = check_writable(target, args, mode, bool(attrs.get("index")))
     observers = watchers.observers.get() if mode & WATCH else ()
     for observer in observers:
         observer.before_write(target)
@@ -369,7 +369,7 @@ def refuse_inner(target: Tensor, recording: bool) -> None:
             f"operation. (shape {list(array.shape)}, byte strides {array.strides})")
 
 
-def check_writable(target: Tensor, args: Sequence[Any], mode: int) -> bool:
+def check_writable(target: Tensor, args: Sequence[Any], mode: int, part: bool = False) -> bool:
     """Raise where an in-place op may not be applied; True if its history must be recorded."""
     refuse_inner(target, recording=bool(mode & GRAD))
     if target._cell is INFERENCE_CELL and not mode & INFERENCE:
@@ -382,17 +382,19 @@ def check_writable(target: Tensor, args: Sequence[Any], mode: int) -> bool:
     wants = any([isinstance(a, Tensor) and a._rg for a in args])
     if not wants and not (base is not None and base._rg):
         return False
-    refuse_rewriting(target)
+    refuse_rewriting(target, part)
     return True
 
 
-def refuse_rewriting(target: Tensor) -> None:
-    """Raise where the history of `target` may not be replaced, under grad mode."""
+def refuse_rewriting(target: Tensor, part: bool = False) -> None:
+    """Raise where the history of `target`, or of a part of it, may not be replaced, under grad
+    mode."""
     base = target._base
     if base is None:
         if target._rg and target.is_leaf:
             raise AutogradError(
-                "a leaf Variable that requires grad is being used in an in-place operation.\n"
+                f"{'a view of ' * part}a leaf Variable that requires grad is being used in an "
+                "in-place operation.\n"
                 f"  at {provenance.here(sys._getframe(2))}\n  fix: update parameters under "
                 "`with no_grad():`, or write out of place (w = w - g)")
         return

@@ -155,6 +155,7 @@ class GraphNode:
     unfed = False                  # runs in a backward that brings it no gradient, too
     born: Any = None               # the number that `core.trace.born` has found out; None: not yet
     _metadata: Any = None
+    requires_grad = True
 
     def name(self) -> str:
         """The node's name, as PyTorch has it in its messages."""
@@ -373,6 +374,9 @@ class AccumulateGrad(GraphNode):
     def __init__(self, leaf: Tensor) -> None:
         self._leaf: Callable[[], Tensor | None] = weakref.ref(leaf)
         self.follow(leaf.array)
+
+    def _sequence_nr(self) -> int:
+        return 2 * self.seq + 1             # PyTorch's: all bits of a word set, it runs first
 
     def follow(self, array: Any) -> None:
         """The leaf shows `array` now."""

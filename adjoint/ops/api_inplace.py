@@ -26,6 +26,7 @@ from adjoint.base.errors import (
 )
 from adjoint.core.bind import record
 from adjoint.core.inplace import (
+    check_writable,
     inplace,
     move_history,
     places,
@@ -33,7 +34,7 @@ from adjoint.core.inplace import (
     reshape_level,
     shadow_edge,
 )
-from adjoint.core.modes import GRAD, state
+from adjoint.core.modes import GRAD, INFERENCE, state
 from adjoint.core.op import Op
 from adjoint.core.tensor import Tensor, alias, bump, edge_of, named, share_cell, wrap
 from adjoint.ops import pointwise as p
@@ -334,6 +335,8 @@ def set_(self: Any, source: Any = None, storage_offset: int = 0, size: Any = Non
         raise DTypeError(f"Could not set tensor of type {shown.dtype} to a tensor of type "
                          f"{self.dtype}")
     before = None
+    if self.is_inference() and not state() & INFERENCE:
+        check_writable(self, (self,), state())
     if self.requires_grad and state() & GRAD:
         refuse_rewriting(self)
         before = shadow_edge(self)

@@ -14,7 +14,7 @@ from functools import partial
 from typing import Any
 
 from adjoint.autograd.function import Function
-from adjoint.base.errors import ArgumentError, AutogradError
+from adjoint.base.errors import ArgumentError, AutogradError, ShapeError
 from adjoint.core.modes import WATCH, state, warn, watchers
 from adjoint.core.tensor import Tensor
 from adjoint.nn._core import is_grad_enabled
@@ -28,30 +28,18 @@ BACKWARD_PRE: HookTable = OrderedDict()
 BACKWARD: HookTable = OrderedDict()
 
 
-class _Boundary(Function):
-    """Identity on a module's inputs or outputs; the backward is the subclass's."""
+class BackwardHookFunction(Function):
+    """Identity on a module's inputs or outputs; its backward is `turn` of one of the two."""
 
     @staticmethod
-    def forward(ctx: Any, pending: _BackwardCall, *tensors: Tensor) -> tuple[Tensor, ...]:
-        ctx.pending = pending
+    def forward(ctx: Any, turn: Callable[..., Any], *tensors: Tensor) -> tuple[Tensor, ...]:
+        ctx.turn = turn
         ctx.set_materialize_grads(False)
         return tuple(t.view_as(t) for t in tensors)
 
-
-class _InputBoundary(_Boundary):
-    """Its backward hands ``grad_input`` to the hooks."""
-
     @staticmethod
     def backward(ctx: Any, *cts: Tensor | None) -> tuple[Tensor | None, ...]:
-        return None, *ctx.pending.on_inputs(cts)
-
-
-class _OutputBoundary(_Boundary):
-    """Its backward hands ``grad_output`` to the pre-hooks."""
-
-    @staticmethod
-    def backward(ctx: Any, *cts: Tensor | None) -> tuple[Tensor | None, ...]:
-        return None, *ctx.pending.on_outputs(cts)
+        return None, *ctx.turn(cts)
 
 
 class _BackwardCall:
@@ -71,7 +59,7 @@ class _BackwardCall:
         if not self.input_at or not is_grad_enabled():
             self.input_at = []
             return args
-        return _through(_InputBoundary, self, args, self.input_at)
+        return _through(self.on_inputs, args, self.input_at)
 
     def mark_outputs(self, result: Any) -> Any:
         single = isinstance(result, Tensor)
@@ -83,7 +71,7 @@ class _BackwardCall:
                           if isinstance(a, Tensor) and a.requires_grad]
         if not self.output_at or not is_grad_enabled():
             return result
-        marked = _through(_OutputBoundary, self, outs, self.output_at)
+        marked = _through(self.on_outputs, outs, self.output_at)
         if single:
             return marked[0]
         return type(result)(*marked) if hasattr(result, "_fields") else marked
@@ -93,7 +81,7 @@ class _BackwardCall:
         for hook in self.pre_hooks:
             answer = hook(self.module, grads)
             if answer is not None:
-                grads = _checked(answer, len(grads), "Backward pre hook")
+                grads = _checked(answer, grads, "Backward pre hook", "grad_output")
         self.grad_outputs = grads
         if not self.input_at:  # no input will ever get a gradient: this is the last moment
             if self.hooks:
@@ -115,13 +103,13 @@ class _BackwardCall:
         for hook in self.hooks:
             answer = hook(self.module, grads, self.grad_outputs)
             if answer is not None:
-                grads = _checked(answer, len(grads), "Backward hook")
+                grads = _checked(answer, grads, "Backward hook", "grad_input")
         return tuple(grads[i] for i in self.input_at)
 
 
-def _through(boundary: Any, call: _BackwardCall, values: tuple[Any, ...],
-             where: list[int]) -> tuple[Any, ...]:
-    marked = boundary.apply(call, *(values[i] for i in where))
+def _through(turn: Callable[..., Any], values: tuple[Any, ...], where: list[int]
+             ) -> tuple[Any, ...]:
+    marked = BackwardHookFunction.apply(turn, *(values[i] for i in where))
     marked = marked if isinstance(marked, tuple) else (marked,)
     out = list(values)
     for i, value in zip(where, marked, strict=True):
@@ -136,11 +124,16 @@ def _spread(cts: tuple[Tensor | None, ...], where: list[int], n: int) -> tuple[T
     return tuple(full)
 
 
-def _checked(answer: Any, n: int, who: str) -> tuple[Tensor | None, ...]:
+def _checked(answer: Any, had: tuple[Any, ...], who: str, what: str) -> tuple[Tensor | None, ...]:
     grads = answer if isinstance(answer, tuple) else (answer,)
-    if len(grads) != n:
-        raise AutogradError(f"{who} returned an invalid number of grad, got {len(grads)}, but "
-                            f"expected {n}: return one gradient (or None) for each, in order")
+    if len(grads) != len(had):
+        raise AutogradError(
+            f"{who} returned an invalid number of {what}, got {len(grads)}, but expected "
+            f"{len(had)}: return one gradient (or None) for each, in order")
+    for old, new in zip(had, grads, strict=True):
+        if isinstance(old, Tensor) and isinstance(new, Tensor) and old.shape != new.shape:
+            raise ShapeError(f"hook 'hook' has changed the size of value: {who} returned a "
+                             f"{what} of {list(new.shape)} in place of {list(old.shape)}")
     return grads
 
 
