@@ -174,7 +174,14 @@ class FunctionNode(WideNode):
             raise AutogradError(freed_message(self))
         given = (ct or [None] * self.ports) if self.ports else [ct]
         grads = [self._incoming(walk, c, i) for i, c in enumerate(given)]
-        results = self._run(walk, grads)
+        outer, token = state(), None
+        if walk.levels and not walk.create:        # values of a transform, without a graph
+            token = modes.change(clear_bits=GRAD)
+        try:
+            results = self._run(walk, grads)
+        finally:
+            if token is not None:
+                modes.restore(token, outer)
         results = results if isinstance(results, tuple) else (results,)
         return self._checked(walk, list(results))
 

@@ -197,7 +197,7 @@ def _spread(p: Any, s: Spec, out: list[Any]) -> bool:
     parts = None if p is None or isinstance(p, int) else split(p)
     if s.kind is None or parts is None:
         out.extend([p] * s.leaves)
-        return True
+        return parts is None
     kind, _, children = parts
     same = kind is s.kind or {kind, s.kind} <= {list, tuple}
     return same and len(children) == len(s.children) and all(

@@ -119,6 +119,12 @@ def _by_rule(trace: Any, rule: Any, args: tuple[Any, ...]) -> Any:
                              "out_dims with pytree structure compatible with the output. Got a "
                              f"{type(given)} instead")
     out, out_dims = given
+    several = len(out) if isinstance(out, tuple) else -1
+    if isinstance(out_dims, tuple) and len(out_dims) != several:
+        raise TransformError(
+            "The autograd.Function's vmap staticmethod returned an incompatible (output, out_dims) "
+            f"tuple. Expected out_dims={out_dims} to be compatible with the structure of `output`, "
+            f"which is {'one value' if several < 0 else f'a tuple of {several}'}")
     if not isinstance(out, tuple):
         return _mapped(trace, out, out_dims)
     places = out_dims if isinstance(out_dims, tuple) else (out_dims,) * len(out)

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from adjoint.autograd.modes import no_grad
-from adjoint.base.errors import ArgumentError, StructureError
+from adjoint.base.errors import ArgumentError, DTypeError, StructureError
 from adjoint.base.tree import Spec, flatten, unflatten
 from adjoint.core.tensor import Tensor, wrap
 from adjoint.func.push import jvp
@@ -151,6 +151,9 @@ def jacrev(func: Callable[..., Any], argnums: Any = 0, *, has_aux: bool = False,
         check_complex("jacrev", "outputs", p.outputs, holomorphic)
         blocks = []
         for k, out in enumerate(p.outputs):
+            if not isinstance(out, Tensor):
+                raise DTypeError("jacrev: expected the function to return only tensors, got "
+                                 f"unsupported type {type(out)}")
             size = math.prod(out.shape)
             step = min(chunk_size or CHUNK, size) or 1
             parts: list[list[Any]] = []

@@ -212,6 +212,8 @@ def numbers(argnums: Any) -> tuple[tuple[int, ...], bool]:
     several = argnums if isinstance(argnums, (tuple, list)) else (argnums,)
     if not all(isinstance(i, int) for i in several):
         raise ArgumentError(f"argnums must be int or Tuple[int, ...], got: {type(argnums)}")
+    if not several:
+        raise ArgumentError(f"argnums must be non-empty, got argnums={argnums!r}")
     return tuple(several), several is not argnums
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from adjoint.base.errors import ArgumentError, AutogradError
+from adjoint.base.errors import ArgumentError, AutogradError, IndexOutOfRange
 from adjoint.base.tree import broadcast_prefix, flatten, unflatten
 from adjoint.core.inplace import lend, settle
 from adjoint.core.tensor import Tensor, wrap
@@ -21,6 +21,10 @@ from adjoint.ops.shape import cat_op, expand_op, permute_op, unsqueeze_op
 def move_axis(x: Any, source: int, target: int) -> Any:
     """`x` with one axis moved (a view)."""
     n = len(x.shape)
+    if not -n <= target < n:
+        raise IndexOutOfRange(f"Dimension out of range (expected to be in range of [{-n}, {n - 1}],"
+                              f" but got {target}): where out_dims wants the mapped axis of an "
+                              f"output {list(x.shape)}")
     source, target = source % n, target % n
     if source == target:
         return x
