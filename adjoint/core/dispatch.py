@@ -25,7 +25,7 @@ from adjoint.base.errors import ArgumentError, NotSupported
 from adjoint.core import bind as binding
 from adjoint.core import inplace as writing
 from adjoint.core.modes import GRAD, WATCH, change, restore, state, watchers
-from adjoint.core.op import OPS, Op, Plan
+from adjoint.core.op import LAYOUTS, OPS, OTHER, Op, Plan, _source
 from adjoint.core.tensor import DISPATCHED, Cell, Port, Tensor, bump, edge_of, wrap
 from adjoint.core.trace import Trace
 
@@ -33,7 +33,12 @@ NAME = "__torch_dispatch__"
 # record -> how it is to be answered in terms of other ops, as PyTorch does
 DECOMPOSED: dict[str, Callable[..., Any]] = {}
 # record -> how handlers see its calls: (record, operands, attributes) -> (func, args, kwargs)
-SHOWN: dict[str, Callable[..., tuple[Any, Sequence[Any], Mapping[str, Any]]]] = {}
+SHOWN: dict[str, Callable[..., tuple[Any, ...]]] = {}
+# record -> (residuals that are shown, what shows its rules as the operator of PyTorch's backward:
+# (cotangent, residuals by name, attributes, wanted operands) -> (func, args), a list of such, one
+# per operand, or None: rule by rule)
+PULLED: dict[str, tuple[Sequence[str], Callable[..., Any]]] = {}
+_asked: dict[Plan, Plan] = {}
 OVERLOAD_OF: dict[str, str] = {}            # record -> the overload of its in-place form
 _in_place: dict[tuple[str, str], Any] = {}  # each form is one object, as operators are
 # Of an object that a handler gave, what is of its place in a tape and not of its value.
@@ -101,6 +106,15 @@ def answer(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
                     f"NotImplemented: {who}{by}")
 
 
+def quietly(f: Callable[..., Any], *args: Any) -> Any:
+    """What `f` gives; no mode is asked about what it does."""
+    held = watchers.modes.set(())
+    try:
+        return f(*args)
+    finally:
+        watchers.modes.reset(held)
+
+
 def results_of(op: Op, args: Sequence[Any], attrs: Mapping[str, Any]) -> tuple[Any, ...]:
     """Every result of an op, hidden ones last, by those that are asked."""
     record = OPS.get(op.name, op)
@@ -116,8 +130,10 @@ def results_of(op: Op, args: Sequence[Any], attrs: Mapping[str, Any]) -> tuple[A
     else:
         given: Sequence[Any] = (seen,) if record.variadic else seen
         show = SHOWN.get(record.name)
-        result = answer(record, given, attrs) if show is None else answer(
-            *show(record, given, attrs))
+        shown = (record, given, attrs) if show is None else show(record, given, attrs)
+        result = answer(*shown[:3])
+        if len(shown) == 4:                     # (what makes the record's results of PyTorch's)
+            result = quietly(shown[3], *result)
     outs = tuple(result) if isinstance(result, (tuple, list)) else (result,)
     if not record.variadic_out and len(outs) < len(op.outs):
         raise ArgumentError(f"{NAME} of {record.name} returned {len(outs)} results, expected "
@@ -131,6 +147,8 @@ def route(op: Op, args: Sequence[Any], attrs: Mapping[str, Any], needs: int, mod
     if plan is not None and not plan.wanted:
         plan = None
     outs = results_of(op if plan is None else op.exposed, args, attrs)
+    if plan is not None and op.name in PULLED:
+        plan = _asking(plan)
     if any([o.level for o in outs]):
         return _recorded(op, plan, args, attrs, outs, mode)
     if plan is not None:
@@ -138,6 +156,46 @@ def route(op: Op, args: Sequence[Any], attrs: Mapping[str, Any], needs: int, mod
     if op.view:
         return binding.unrecorded(op, args, tuple([o.array for o in outs]), mode, attrs)
     return outs[: len(outs) if op.variadic_out else len(op.outs)] if op.multi else outs[0]
+
+
+def _asking(plan: Plan) -> Plan:
+    """The plan of a node whose backward is one operator to those who are asked then."""
+    made = _asked.get(plan)
+    if made is None:
+        wanted, show = PULLED[plan.op.name]
+        names = (*plan.names, *[n for n in wanted if n not in plan.names])
+        sources = tuple([_source(plan.op, n) for n in names])
+        mask = tuple([bool(plan.needs >> i & 1) for i in range(len(plan.op.operands))])
+
+        def rules(ct: Any, vals: list[Any], attrs: Mapping[str, Any], sums: Any = None) -> Any:
+            held = [_seen(v) for v in vals]
+            cts = tuple([_seen(c) for c in ct]) if isinstance(ct, (tuple, list)) else _seen(ct)
+            if _one_operator(_tensors([cts, *held])):
+                shown = show(cts, dict(zip(names, held, strict=True)), attrs, mask)
+                if shown is not None:
+                    return _pulled(shown, mask)
+            return plan.run(ct, vals, attrs, len(mask), sums)
+        made = _asked[plan] = plan.variant(
+            names=names, kept=tuple([n for n in names if not n.endswith("_aval")]),
+            sources=sources, layout=LAYOUTS.get(sources, OTHER), keeps_a=("in", 0) in sources,
+            keeps_b=("in", 1) in sources, keeps_out=any([k == "out" for k, _ in sources]),
+            rules=rules, fast=None, large=None, into=None, over=None, down=None, pick=None)
+    return made
+
+
+def _one_operator(tensors: Sequence[Any]) -> bool:
+    """Somebody is asked, and the backward is not recorded itself."""
+    return (modes_open() or any([asks(t) for t in tensors])) and not any([t._rg for t in tensors])
+
+
+def _pulled(shown: Any, mask: Sequence[bool]) -> list[Any]:
+    """The cotangents that operators give, per operand."""
+    if isinstance(shown, list):
+        return [None if s is None else answer(s[0], s[1], {}) for s in shown]
+    found = answer(shown[0], shown[1], {})
+    found = list(found) if isinstance(found, (tuple, list)) else [found]
+    found += [None] * (len(mask) - len(found))
+    return [f if wanted else None for f, wanted in zip(found, mask, strict=False)]
 
 
 def _recorded(op: Op, plan: Plan | None, args: Sequence[Any], attrs: Mapping[str, Any],
@@ -338,5 +396,6 @@ def make_wrapper(cls: type[Any], size: Sequence[int], strides: Any = None,
 
 
 watchers.route, watchers.write = route, write
-__all__ = ["DECOMPOSED", "NAME", "OVERLOAD_OF", "SHOWN", "Dispatch", "Named", "answer", "asks",
-           "in_place", "make_wrapper", "modes_open", "results_of", "take_over"]
+__all__ = ["DECOMPOSED", "NAME", "OVERLOAD_OF", "PULLED", "SHOWN", "Dispatch", "Named", "answer",
+           "asks", "in_place", "make_wrapper", "modes_open", "quietly",
+           "results_of", "take_over"]

@@ -38,6 +38,9 @@ OVERLOADS = {"sum.dim_IntList": "sum", "sum.default": "sum_all", "mean.dim": "me
              "pow.Tensor_Scalar": "pow",
              **{f"{n}.Tensor": n for n in ("add sub mul div fmod remainder eq ne lt le gt ge"
                                            " bitwise_and bitwise_or bitwise_xor").split()}}
+# record -> what computes it from PyTorch's arguments by position
+READ: dict[str, Callable[..., Any]] = {}
+OPERATORS: dict[str, Named] = {}         # of PyTorch's backward: see ops/aten_backward.py
 COMPARED = ("eq", "ne", "lt", "le", "gt", "ge")      # with a number: the overload `Scalar`
 _PREFERRED = {ours: f"{theirs}.default" for theirs, ours in reversed(NAMES.items())} | {
     ours: theirs for theirs, ours in OVERLOADS.items()}
@@ -69,6 +72,8 @@ def run(op: Op, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         given: Sequence[Any] = args[0]
     else:
         given = args
+    if op.name in READ and not kwargs and op.attrs:
+        return READ[op.name](*args)
     fits = op.variadic or len(given) == len(op.operands)
     if op.name == "to_dtype" and isinstance(kwargs.get("dtype"), DType):
         kwargs = {"dtype": to_numpy(kwargs["dtype"])}
@@ -95,6 +100,8 @@ class Overloads:
             return Named(name, lambda *args, **kwargs: run(OPS[name], args, kwargs), overload)
         if own in OPS:
             return OPS[own]
+        if name in OPERATORS and overload == "default":
+            return OPERATORS[name]
         if name.endswith("_") and name[:-1] in OPS:
             return in_place(OPS[name[:-1]], overload)
         function = _public(name)
@@ -180,8 +187,8 @@ _attach()
 
 def __getattr__(name: str) -> Any:
     if not name.startswith("__") and (
-            name in NAMES or name in OPS or any(k.partition(".")[0] == name for k in OVERLOADS)
-            or _public(name) is not None
+            name in NAMES or name in OPS or name in OPERATORS
+            or any(k.partition(".")[0] == name for k in OVERLOADS) or _public(name) is not None
             or name.endswith("_") and name[:-1] in OPS):
         return packet(name)
     raise MissingName("module 'adjoint.ops.aten'", name, lambda: sorted({*NAMES, *OPS}))

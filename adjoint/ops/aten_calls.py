@@ -8,16 +8,31 @@ those with hidden results, are shown with their attributes by name.
 """
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from adjoint.base.dtypes import of_numpy
-from adjoint.core.dispatch import OVERLOAD_OF, SHOWN
-from adjoint.core.op import OPS, Op
-from adjoint.core.tensor import Tensor
-from adjoint.ops.aten import COMPARED, OVERLOADS, packet
+import numpy as np
 
-Shown = tuple[Any, Sequence[Any], Mapping[str, Any]]
+from adjoint.base.dtypes import of_numpy
+from adjoint.base.errors import NotSupported
+from adjoint.core.dispatch import OVERLOAD_OF, SHOWN, Named
+from adjoint.core.op import OPS, Op
+from adjoint.core.tensor import Tensor, wrap
+from adjoint.ops.api_common import dtype_of
+from adjoint.ops.aten import COMPARED, OVERLOADS, READ, packet
+from adjoint.ops.aten_backward import (
+    REDUCTIONS,
+    constant,
+    counted,
+    given,
+    listed,
+    output_padding,
+    paired,
+    shown,
+)
+
+Shown = tuple[Any, ...]        # (func, args, kwargs[, what makes the record's results of it])
 # record -> its attributes in PyTorch's order, with the default where there is one
 _ORDERED = {
     "view": "shape", "permute": "dims", "unsqueeze": "dim", "expand": "shape",
@@ -107,6 +122,128 @@ def _scaled(record: Op, args: Sequence[Any], attrs: Mapping[str, Any]) -> Shown:
     return OPS[record.name.removesuffix("_scaled")], args, attrs
 
 
+# record -> its arguments, as in `aten_backward.Row`; trailing defaults are left out
+_FORWARD = {
+    "softmax": "x dim !False", "log_softmax": "x dim !False",
+    "elu": "x alpha=1.0 scale=1.0 input_scale=1.0", "leaky_relu": "x negative_slope=0.01",
+    "hardtanh": "x low high", "softplus": "x beta=1.0 threshold=20.0",
+    "mse_loss": "x y reduction=1", "smooth_l1_loss": "x y reduction=1 beta=1.0",
+    "huber_loss": "x y reduction=1 delta=1.0", "embedding": "weight index padding_idx=-1",
+    "binary_cross_entropy": "x y weight=None reduction=1",
+    "binary_cross_entropy_with_logits": "x y weight=None pos_weight=None reduction=1",
+}
+
+
+def _positional(words: str) -> Callable[..., Shown]:
+    fields = [w.partition("=")[::2] for w in words.split()]
+
+    def show(record: Op, args: Sequence[Any], attrs: Mapping[str, Any]) -> Shown:
+        named = dict(zip(record.operands, args, strict=True))
+        found = [word == "!True" if word[0] == "!" else named[word] if word in named
+                 else shown(word, attrs[word]) if word in attrs else None for word, _ in fields]
+        while fields[len(found) - 1][1] in (str(found[-1]), _as_number(found[-1])):
+            found.pop()
+        return record, found, {}
+    return show
+
+
+def _reading(name: str, words: str) -> Callable[..., Any]:
+    """The opposite of `_positional`: runs the record."""
+    fields = [w.partition("=")[::2] for w in words.split()]
+
+    def read(*args: Any) -> Any:
+        record, operands, attrs = OPS[name], {}, {}
+        for i, (word, usual) in enumerate(fields):
+            value = args[i] if i < len(args) else constant(usual)
+            if word in record.operands:
+                operands[word] = value
+            elif word in record.attrs:
+                attrs[word] = given(word, value)
+            elif value is not None and value is not False:
+                raise NotSupported(f"aten.{name}: {word}={value!r} is not of this record; call the "
+                                   "function of that name")
+        return record.exposed.call(*[operands[o] for o in record.operands], **attrs)
+    return read
+
+
+def _convolved(x: Any, w: Any, bias: Any, stride: Any, padding: Any, dilation: Any,
+               transposed: bool, output_padding: Any, groups: int) -> Any:
+    from adjoint.ops.native import convolution
+    return convolution(x, w, bias, stride, padding, dilation, transposed, output_padding, groups)
+
+
+def _as_number(value: Any) -> str:
+    return str(float(value)) if type(value) is int else "?"
+
+
+def _convolution(record: Op, args: Sequence[Any], attrs: Mapping[str, Any]) -> Shown:
+    padding = paired(attrs["padding"])
+    if padding is None:
+        return record, args, attrs
+    return record, [*args, listed(attrs["stride"]), padding, listed(attrs["dilation"]), False,
+                    [0] * len(padding), attrs["groups"]], {}
+
+
+def _transposed(record: Op, args: Sequence[Any], attrs: Mapping[str, Any]) -> Shown:
+    padding = paired(attrs["padding"])
+    if padding is None:
+        return record, args, attrs
+    return OPS["convolution"], [
+        *args, None, listed(attrs["stride"]), padding, listed(attrs["dilation"]), True,
+        output_padding(attrs["x_shape"], args[0], args[1], attrs), attrs["groups"]], {}
+
+
+def _layer_norm(record: Op, args: Sequence[Any], attrs: Mapping[str, Any]) -> Shown:
+    x, weight, bias = args
+    n = attrs["ndim"]
+    rows = (*x.shape[:x.ndim - n], *(1,) * n)
+
+    def run(x: Any, shape: Any, weight: Any, bias: Any, eps: float) -> Any:
+        out, mean, rstd = OPS["layer_norm"].exposed.call(x, weight, bias, ndim=len(shape), eps=eps)
+        return out, mean.reshape(rows), rstd.reshape(rows)
+    return Named("native_layer_norm", run), [
+        x, list(x.shape[x.ndim - n:]), weight, bias, attrs["eps"]], {}, lambda out, mean, rstd: (
+        out, mean.reshape(-1), rstd.reshape(-1))
+
+
+def _group_norm(record: Op, args: Sequence[Any], attrs: Mapping[str, Any]) -> Shown:
+    x, weight, bias = args
+    n, c = x.shape[:2]
+    groups = attrs["groups"]
+
+    def run(x: Any, weight: Any, bias: Any, n: int, c: int, hxw: int, groups: int, eps: float
+            ) -> Any:
+        out, mean, rstd = OPS["group_norm"].exposed.call(x, weight, bias, groups=groups, eps=eps)
+        return out, mean.reshape((n, groups)), rstd.reshape((n, groups))
+    return Named("native_group_norm", run), [
+        x, weight, bias, n, c, math.prod(x.shape[2:]), groups, attrs["eps"]], {}, (
+        lambda out, mean, rstd: (out, mean.reshape(-1), rstd.reshape(-1)))
+
+
+def _batch_norm(record: Op, args: Sequence[Any], attrs: Mapping[str, Any]) -> Shown:
+    """Means and variances come beside the result, where PyTorch gives 1/deviations."""
+    def run(x: Any, weight: Any, bias: Any, mean: Any, var: Any, training: bool, momentum: float,
+            eps: float) -> Any:
+        if training:
+            return OPS["batch_norm"].exposed.call(x, weight, bias, eps=eps)
+        out = OPS["batch_norm_given"].call(x, weight, bias, mean, var, eps=eps)
+        none = wrap(np.zeros(0, dtype_of(x)))
+        return out, none, none
+    given = record.name == "batch_norm_given"
+    found: Shown = Named("native_batch_norm", run), [
+        *args, *(() if given else (None, None)), not given, 0.1, attrs["eps"]], {}
+    return (*found, lambda out, mean, rstd: out) if given else found
+
+
+def _nll(record: Op, args: Sequence[Any], attrs: Mapping[str, Any]) -> Shown:
+    def run(x: Any, target: Any, weight: Any, reduction: Any, ignore_index: int) -> Any:
+        attrs = {"reduction": REDUCTIONS[reduction], "ignore_index": ignore_index}
+        return OPS["nll_loss"].call(x, target, weight, **attrs), counted(x, target, weight, attrs)
+    name = "nll_loss2d_forward" if args[0].ndim == 4 else "nll_loss_forward"
+    return Named(name, run), [*args, shown("reduction", attrs["reduction"]),
+                              attrs["ignore_index"]], {}, lambda out, total: out
+
+
 def _square(record: Op, args: Sequence[Any], attrs: Mapping[str, Any]) -> Shown:
     return OPS["pow"], [args[0], 2], attrs
 
@@ -120,6 +257,12 @@ def _clamp_max(record: Op, args: Sequence[Any], attrs: Mapping[str, Any]) -> Sho
 
 
 SHOWN.update({name: _ordered(words) for name, words in _ORDERED.items()})
+SHOWN.update({name: _positional(words) for name, words in _FORWARD.items()})
+READ.update({name: _reading(name, words) for name, words in _FORWARD.items()})
+READ["convolution"] = _convolved
+SHOWN.update({"convolution": _convolution, "convolution_input": _transposed,
+              "layer_norm": _layer_norm, "group_norm": _group_norm, "batch_norm": _batch_norm,
+              "batch_norm_given": _batch_norm, "nll_loss": _nll})
 SHOWN.update(dict.fromkeys(COMPARED, _compared))
 SHOWN.update(dict.fromkeys(("sum_all", "mean_all", "max_all", "min_all", "prod", "any", "all",
                             "var", "std"), _if_whole))

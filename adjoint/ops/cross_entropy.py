@@ -17,7 +17,7 @@ from adjoint.base.dtypes import F32, F64, I64, scalar_type
 from adjoint.base.errors import ArgumentError, DTypeError, IndexOutOfRange, Quiet, ShapeError
 from adjoint.core.autocast import in_float32
 from adjoint.core.bind import bind
-from adjoint.core.modes import warn
+from adjoint.core.modes import WATCH, state, warn, watchers
 from adjoint.core.op import op
 from adjoint.core.tensor import Tensor
 from adjoint.ops.api_common import (
@@ -558,25 +558,25 @@ def cross_entropy(input: Any, target: Any, weight: Any = None, size_average: Any
         return _with_probabilities(input, target, weight, ignore_index, reduction, label_smoothing)
     _check_classes("cross_entropy", input, target, weight)
     _same_weight("cross_entropy", input, weight)
+    if state() & WATCH and watchers.modes.get() and not label_smoothing:     # PyTorch's two ops
+        input = log_softmax_op(input, dim=min(1, len(input.shape) - 1))
+        return nll_loss_op(input, target, weight, reduction=reduction, ignore_index=ignore_index)
     return cross_entropy_op(input, target, weight, reduction=reduction, ignore_index=ignore_index,
                             label_smoothing=float(label_smoothing))[0]
 
 
-def _with_probabilities(x: Any, target: Any, weight: Any, ignore: int, reduction: str,
-                        s: float) -> Any:
+def _with_probabilities(x: Any, target: Any, weight: Any, ignore: int, reduction: str, s: float
+                        ) -> Any:
     if ignore >= 0:
         raise ArgumentError("ignore_index is not supported for floating point target")
-    d = _dim(x)
-    classes = x.shape[d]
-    t = target if not s else add(mul(target, 1 - s), s / classes)
-    logp = log_softmax_op(x, dim=d)
+    classes = x.shape[d := _dim(x)]
+    t, logp = add(mul(target, 1 - s), s / classes) if s else target, log_softmax_op(x, dim=d)
     if weight is not None:
         logp = mul(logp, reshape(weight, (classes, *(1,) * (len(x.shape) - d - 1))))
-    loss = neg(sum_op(mul(logp, t), dim=(d,), keepdim=False))
-    if reduction == "none":
-        return loss
-    total = sum_op(loss, dim=tuple(range(len(loss.shape))), keepdim=False)
-    return total if reduction == "sum" else div(total, math.prod(x.shape) / max(classes, 1))
+    total = neg(sum_op(mul(logp, t), dim=(d,), keepdim=False))
+    if reduction != "none":
+        total = sum_op(total, dim=tuple(range(len(total.shape))), keepdim=False)
+    return total if reduction != "mean" else div(total, math.prod(x.shape) / max(classes, 1))
 
 
 @planned

@@ -97,10 +97,27 @@ def conv_flop_count(x_shape: Sequence[int], w_shape: Sequence[int], out_shape: S
 
 
 @register_flop_formula(aten.packet("convolution"))
-def conv_flop(x_shape: Sequence[int], w_shape: Sequence[int], *_: Any, out_shape: Any,
-              **kwargs: Any) -> int:
+def conv_flop(x_shape: Sequence[int], w_shape: Sequence[int], bias: Any = None, stride: Any = None,
+              padding: Any = None, dilation: Any = None, transposed: bool = False, *_: Any,
+              out_shape: Any, **kwargs: Any) -> int:
     """Of a convolution."""
-    return conv_flop_count(x_shape, w_shape, out_shape)
+    return conv_flop_count(x_shape, w_shape, out_shape, transposed)
+
+
+@register_flop_formula(aten.packet("convolution_backward"))
+def conv_backward_flop(grad_out_shape: Sequence[int], x_shape: Sequence[int],
+                       w_shape: Sequence[int], bias: Any, stride: Any, padding: Any, dilation: Any,
+                       transposed: bool, output_padding: Any, groups: int,
+                       output_mask: Sequence[bool], **kwargs: Any) -> int:
+    """Of the gradients that `output_mask` asks for: of the operand and of the weight, where each
+    channel meets each, groups or not, as PyTorch counts; the bias is not counted."""
+    total = 0
+    if output_mask[0]:
+        total += conv_flop_count(grad_out_shape, w_shape, x_shape, not transposed)
+    if output_mask[1]:
+        few, many = (grad_out_shape, x_shape) if transposed else (x_shape, grad_out_shape)
+        total += 2 * few[1] * math.prod(w_shape[2:]) * math.prod(many)
+    return total
 
 
 @register_flop_formula(aten.packet("convolution_input"))
