@@ -1,5 +1,5 @@
 """Where results lie in memory: matrices of decompositions and solvers column by column, transforms
-with the axes that they run over innermost; and what `out=` becomes (F17). The strides are
+with the axes that they run over innermost; and what `out=` becomes (F123). The strides are
 PyTorch's, and are compared with it where it is installed (tests/test_differential_opinfo.py)."""
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ COLUMNS: dict[str, Callable[[], Any]] = {
 @pytest.mark.parametrize("name", COLUMNS)
 @pytest.mark.filterwarnings("ignore:torch.triangular_solve is deprecated")
 def test_matrices_lie_column_by_column(name: str) -> None:
-    """F17: LAPACK's order, batch after batch."""
+    """F123: LAPACK's order, batch after batch."""
     found = COLUMNS[name]()
     rows, columns = found.shape[-2:]
     assert found.stride() == (rows * columns, 1, rows)
@@ -57,7 +57,7 @@ def test_matrices_lie_column_by_column(name: str) -> None:
 
 
 def test_a_vector_per_matrix_lies_as_one_matrix() -> None:
-    """F17: solve() of vectors gives them as the columns of a matrix, with PyTorch's node."""
+    """F123: solve() of vectors gives them as the columns of a matrix, with PyTorch's node."""
     b = ad.randn(2, 4, requires_grad=True)
     found = L.solve(_square(), b)
     assert found.stride() == (1, 2)
@@ -67,7 +67,7 @@ def test_a_vector_per_matrix_lies_as_one_matrix() -> None:
 
 
 def test_products_with_inverses_stay_in_rows() -> None:
-    """F17: what PyTorch does not compute by LAPACK alone."""
+    """F123: what PyTorch does not compute by LAPACK alone."""
     a = _square()
     assert L.solve(a, ad.randn(2, 3, 4), left=False).is_contiguous()
     assert L.lu_solve(*L.lu_factor(a), ad.randn(2, 3, 4), left=False).is_contiguous()
@@ -81,13 +81,13 @@ def test_products_with_inverses_stay_in_rows() -> None:
     ((5, 6, 7), (2, 0), (7, 35, 1)), ((5, 6, 7), (0, 1, 2), (42, 7, 1))])
 def test_transforms_lie_with_their_axes_innermost(
         shape: tuple[int, ...], dim: tuple[int, ...], strides: tuple[int, ...]) -> None:
-    """F17: other axes outside, those of the transform inside, each in the operand's order."""
+    """F123: other axes outside, those of the transform inside, each in the operand's order."""
     assert ad.fft.fftn(ad.randn(*shape), dim=dim).stride() == strides
     assert ad.fft.ifftn(ad.randn(*shape) + 0j, dim=dim).stride() == strides
 
 
 def test_a_halved_axis_is_innermost() -> None:
-    """F17: the last axis of a transform of real signals, and back."""
+    """F123: the last axis of a transform of real signals, and back."""
     assert ad.fft.rfftn(ad.randn(5, 6, 7), dim=(2, 0)).stride() == (1, 21, 3)
     assert ad.fft.irfftn(ad.randn(5, 6, 7) + 0j, dim=(2, 0)).stride() == (1, 56, 8)
     assert ad.fft.ihfft2(ad.randn(5, 6, 7), dim=(1, 2)).stride() == (24, 1, 6)
@@ -96,7 +96,7 @@ def test_a_halved_axis_is_innermost() -> None:
 
 
 def test_an_empty_out_lies_as_the_result() -> None:
-    """F17: of `linalg` it is the result's order; of transforms, quantiles and older names rows."""
+    """F123: of `linalg` it is the result's order; of transforms, quantiles and older names rows."""
     a = _square()
     for call in (lambda o: L.inv(a, out=o), lambda o: L.solve(a, ad.ones(2, 4, 3), out=o)):
         out = ad.empty(0)
@@ -128,7 +128,7 @@ CONVERTED: dict[str, tuple[Callable[[Any], Any], str]] = {
 
 @pytest.mark.parametrize("name", CONVERTED)
 def test_what_converts_into_out_says_what_it_cannot(name: str) -> None:
-    """F17: float64 and complex numbers are taken, integers are not."""
+    """F123: float64 and complex numbers are taken, integers are not."""
     call, text = CONVERTED[name]
     out = ad.empty(0, dtype=ad.complex128)
     call(out)
@@ -144,7 +144,7 @@ def test_what_converts_into_out_says_what_it_cannot(name: str) -> None:
     ("rfft2", ad.int64, "rfftn expects a complex output tensor, but got Long"),
     ("ifft", ad.complex128, "Found dtype ComplexDouble but expected ComplexFloat")])
 def test_transforms_into_an_out_of_another_kind(name: str, given: Any, text: str) -> None:
-    """F17: numbers of the other kind are refused, those of more precision are not."""
+    """F123: numbers of the other kind are refused, those of more precision are not."""
     with pytest.raises(RuntimeError, match=text):
         getattr(ad.fft, name)(ad.ones(4, 4), out=ad.empty(0, dtype=given))
     wide = ad.empty(0, dtype=ad.complex128)
@@ -153,7 +153,7 @@ def test_transforms_into_an_out_of_another_kind(name: str, given: Any, text: str
 
 
 def test_out_of_exactly_the_results_dtype() -> None:
-    """F17: factors of the older names, differences of order 0, a nuclear norm."""
+    """F123: factors of the older names, differences of order 0, a nuclear norm."""
     wide = ad.empty(0, dtype=ad.float64)
     for call in (lambda: L.cholesky(ad.eye(2), out=wide), lambda: ad.diff(ad.ones(3), 0, out=wide),
                  lambda: ad.norm(ad.eye(2), "nuc", out=wide),
