@@ -456,3 +456,15 @@ def test_an_overflow_of_a_product_is_inf_without_a_word() -> None:
     for product in (big @ big, big[0] @ big[0], big[0] @ big[0, 0], big[0, 0] @ big[0, 0],
                     ad.dot(big[0, 0], big[0, 1]), ad.mv(big[0], big[0, 0])):
         assert ad.isinf(product).all()
+
+
+@pytest.mark.parametrize("dtype", [ad.float32, ad.float64])
+@pytest.mark.parametrize("function, base", [(ad.log10, 10.0), (ad.log2, 2.0)])
+def test_logarithms_of_powers_of_the_base_are_whole(
+        function: Any, base: float, dtype: Any) -> None:
+    powers = np.arange(-30, 39) if dtype is ad.float32 else np.arange(-290, 300)
+    numbers = ad.tensor([base ** float(k) for k in powers], dtype=dtype)
+    copies = -(-70_000 // len(powers))        # enough for the kernels of large arrays
+    for x, want in ((numbers, powers), (numbers.repeat(copies), np.tile(powers, copies))):
+        assert np.array_equal(function(x).numpy(), want)
+    assert function(ad.tensor(base ** 3, dtype=dtype)).item() == 3

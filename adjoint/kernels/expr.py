@@ -261,7 +261,7 @@ FUNCTIONS: dict[str, Fn] = {
     "expm1": Fn(np.expm1, (lambda x, o: o + 1.0,), 10, "expm1({})"),
     "log": Fn(np.log, (lambda x, o: 1.0 / x,), 8, "log({})"),
     "log2": Fn(np.log2, (lambda x, o: 1.0 / (x * _LN2),), 8, "log2({})"),
-    "log10": Fn(np.log10, (lambda x, o: 1.0 / (x * _LN10),), 8, "log10({})"),
+    "log10": Fn(special.log10, (lambda x, o: 1.0 / (x * _LN10),), 8, "log10({})"),
     "log1p": Fn(np.log1p, (lambda x, o: 1.0 / (1.0 + x),), 10, "log1p({})"),
     "sqrt": Fn(np.sqrt, (lambda x, o: 0.5 / o,), 1, "√{}"),
     "rsqrt": Fn(special.rsqrt, (lambda x, o: -0.5 * (o * o * o),), 2, "1/√{}"),

@@ -1,5 +1,5 @@
 """Functions that NumPy and the C library lack, as LLVM IR: log Gamma, its slopes, quantiles, I; and
-two that the C library has, one number at a time.
+four that the C library has, one number at a time.
 
 The formulas of the former are those of `kernels/special.py` and `kernels/bessel.py`, in float64;
 float32 is rounded once. The branches of the reference that few values take (arguments to reflect,
@@ -218,7 +218,32 @@ def _nextafter(f: Function, a: Value, b: Value) -> Value:
     return f.select(a.compare("uno", b), a + b, out)
 
 
+def _log_base(scale: tuple[float, float], step: tuple[float, float]) -> Callable[..., Value]:
+    """log(x) / log(base) of float64, in two parts, so that powers of the base come out whole.
+
+    `scale` is 1 / log(base) and what float64 loses of it. `step` is log(2) / log(base), cut so
+    that its product with an exponent is exact, and the rest.
+    """
+    def emit(f: Function, x: Value) -> Value:
+        e, t = mathlib._split_log(f, x)
+        s = t / (t + 2.0)
+        z = s * s
+        half = t * t * 0.5
+        high = t - half
+        lost = (t - high) - half - f.fma(t, t * 0.5, -half)
+        low = f.fma(s, half + f.poly(z, mathlib._LOG64) * z, lost)
+        part = high * scale[0]
+        rest = f.fma(high, scale[0], -part) + high * scale[1] + low * scale[0] + e * step[1]
+        whole = e * step[0]
+        top = whole + part
+        return mathlib._log_special(f, x, top + (rest + ((whole - top) + part)))
+    return emit
+
+
 FUNCTIONS: dict[str, Callable[..., Value]] = {
+    "log2": _log_base((1.4426950408889634, 2.0355273740931033e-17), (1.0, 0.0)),
+    "log10": _log_base((0.4342944819032518, 1.098319650216765e-17),
+                       (0.30102999566383914, 1.42050232272661e-13)),
     "erfc": mathlib.erfc_wide, "lgamma": _lgamma, "digamma": _digamma, "erfinv": _erfinv,
     "ndtri": _ndtri, "ndtr": _ndtr, "log_ndtr": _log_ndtr, "trigamma": _trigamma,
     "i0": _modified(0, False), "i1": _modified(1, False), "i0e": _modified(0, True),

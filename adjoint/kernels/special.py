@@ -329,6 +329,14 @@ def rsqrt(x: Any) -> Any:
     return np.reciprocal(np.sqrt(x))
 
 
+def log10(x: Any) -> Any:
+    """log10 with whole results at powers of ten, which NumPy's of float32 misses by a bit."""
+    x = np.asarray(x)
+    if x.dtype != np.float32:
+        return np.log10(x)
+    return np.log10(x, dtype=np.float64).astype(np.float32)
+
+
 def absolute_sign(x: Any) -> Any:
     """The sign of a real value, 0 of one that is not a number; x/|x| of a complex one, 0 at 0."""
     if _kind(x) == "b":
