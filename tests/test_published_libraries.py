@@ -468,3 +468,22 @@ def test_logarithms_of_powers_of_the_base_are_whole(
     for x, want in ((numbers, powers), (numbers.repeat(copies), np.tile(powers, copies))):
         assert np.array_equal(function(x).numpy(), want)
     assert function(ad.tensor(base ** 3, dtype=dtype)).item() == 3
+
+
+def test_other_elements_of_the_same_bytes() -> None:
+    """An empty tensor, and one element whatever NumPy says of its stride, as safetensors saves."""
+    assert ad.empty(0).view(ad.uint8).shape == (0,)
+    assert ad.empty(2, 0, dtype=ad.float64).view(ad.int16).shape == (2, 0)
+    one = ad.ones(()).expand(1).contiguous()
+    assert one.view(ad.uint8).tolist() == [0, 0, 128, 63]
+    part = ad.ones(4, 3)[:, :1]
+    assert part.view(ad.int16).shape == (4, 2)
+    part.view(ad.int32)[:] = 0
+    assert part.sum() == 0
+    with pytest.raises(RuntimeError, match=r"self\.size\(-1\) must be divisible by 2 to view Float "
+                                           r"as Double \(different element sizes\), but got 1"):
+        part.view(ad.float64)
+    with pytest.raises(RuntimeError, match=r"self\.stride\(-1\) must be 1 to view Float as Byte"):
+        ad.ones(3, 4).t().view(ad.uint8)
+    with pytest.raises(RuntimeError, match=r"self\.dim\(\) cannot be 0 to view Float as Byte"):
+        ad.ones(()).view(ad.uint8)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from adjoint.base.dtypes import to_numpy
+from adjoint.base.dtypes import scalar_type, to_numpy
 from adjoint.base.errors import (
     ArgumentError,
     AutogradError,
@@ -93,19 +93,35 @@ def view(input: Any, *args: Any, shape: Any = None, size: Any = None, dtype: Any
     return reshape_op(input, shape=new)
 
 
+def _reinterpreted(array: Any, wanted: np.dtype[Any]) -> Any:
+    """The same bytes as another dtype; the last axis grows or shrinks with the element."""
+    if wanted.itemsize == array.dtype.itemsize:
+        return array.view(wanted)
+    what = f"to view {scalar_type(array.dtype)} as {scalar_type(wanted)} (different element sizes)"
+    if not array.ndim:
+        raise ShapeError(f"self.dim() cannot be 0 {what}")
+    ratio, rest = divmod(wanted.itemsize, array.itemsize)
+    if ratio and (rest or array.shape[-1] % ratio):
+        raise ShapeError(f"self.size(-1) must be divisible by {ratio} {what}, but got "
+                         f"{array.shape[-1]}")
+    if array.strides[-1] != array.itemsize and not array.flags.c_contiguous:
+        raise ShapeError(f"self.stride(-1) must be 1 {what}, but got "
+                         f"{array.strides[-1] // array.itemsize}")
+    last = array.shape[-1] * array.itemsize // wanted.itemsize
+    if not array.size:
+        return np.empty((*array.shape[:-1], last), wanted)
+    if array.strides[-1] != array.itemsize:  # one element on that axis, NumPy's stride says nothing
+        array = np.lib.stride_tricks.as_strided(
+            array, strides=(*array.strides[:-1], array.itemsize))
+    return array.view(wanted)
+
+
 def _view_dtype(input: Any, dtype: Any) -> Any:
     wanted = to_numpy(dtype)
     if getattr(input, "turn", ""):
         raise AutogradError("torch.Tensor.view is not supported for conjugate view tensors when "
                             "converting to a different dtype.")
-    array = raw(input)
-    if wanted.itemsize == array.dtype.itemsize:
-        shown = array.view(wanted)
-    else:
-        if not array.ndim or array.strides[-1] != array.itemsize:
-            raise ShapeError("view(dtype): the last axis must be contiguous to be shown with "
-                             f"elements of {wanted.itemsize} bytes, strides {array.strides}")
-        shown = array.view(wanted)
+    shown = _reinterpreted(raw(input), wanted)
     out = alias(input)
     out.array = shown
     return out
