@@ -161,6 +161,8 @@ _STORAGES = ("Storage", "FloatStorage", "DoubleStorage", "HalfStorage", "BFloat1
              "BoolStorage", "ComplexFloatStorage", "ComplexDoubleStorage")
 _FAKE = ("fake_quantize_per_tensor_affine", "fake_quantize_per_channel_affine",
          "fused_moving_avg_obs_fake_quant")
+_SEGMENTS = ("segment_reduce", "_segment_reduce", "hash_tensor", "_convert_indices_from_coo_to_csr",
+             "_convert_indices_from_csr_to_coo")
 _CHECKS = ("", "_index", "_is_size", "_not_implemented", "_tensor_all", "_tensor_all_with", "_type",
            "_value", "_with")
 _LAZY_NAMES = {**{f"_check{kind}": "checks" for kind in _CHECKS},
@@ -169,7 +171,7 @@ _LAZY_NAMES = {**{f"_check{kind}": "checks" for kind in _CHECKS},
               **dict.fromkeys(_NATIVE, "ops.native"), **dict.fromkeys(_FAKE, "ops.fake_quantize"),
               **dict.fromkeys(_RECURRENT, "nn.recurrent"),
               "svd_lowrank": "ops.lowrank", "pca_lowrank": "ops.lowrank",
-              "segment_reduce": "ops.segments", "hash_tensor": "ops.segments",
+              **dict.fromkeys(_SEGMENTS, "ops.segments"),
               "ScriptModule": "nn.modules.script", "Future": "futures",
               **dict.fromkeys(("Stream", "Event", "OutOfMemoryError", "AcceleratorError"), "cuda"),
               **dict.fromkeys(("SymInt", "SymFloat", "SymBool"), "compiler"),

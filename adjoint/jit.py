@@ -67,6 +67,11 @@ def _absent(name: str, instead: str) -> NoReturn:
     raise NotSupported(f"jit.{name}: there is no TorchScript here; {instead}")
 
 
+def _get_trace_graph(*args: Any, **kwargs: Any) -> NoReturn:
+    """Raises NotSupported: counters of operations that read such a graph import it."""
+    _absent("_get_trace_graph", "utils.flop_counter.FlopCounterMode counts the operations of a run")
+
+
 def script(obj: T, optimize: Any = None, _frames_up: int = 0, _rcb: Any = None,
            example_inputs: Any = None) -> T:
     """`obj` itself: it is run as the Python that it is. Nothing is compiled or checked.

@@ -487,3 +487,28 @@ def test_other_elements_of_the_same_bytes() -> None:
         ad.ones(3, 4).t().view(ad.uint8)
     with pytest.raises(RuntimeError, match=r"self\.dim\(\) cannot be 0 to view Float as Byte"):
         ad.ones(()).view(ad.uint8)
+
+
+def test_row_pointers_of_positions_and_back() -> None:
+    rows, columns = ad.tensor([0, 0, 2, 3]), ad.tensor([1, 2, 0, 1])
+    ends = ad._convert_indices_from_coo_to_csr(rows, 5)
+    assert ends.tolist() == [0, 2, 2, 3, 4, 4] and ends.dtype == ad.int64
+    assert ad._convert_indices_from_coo_to_csr(rows, 5, out_int32=True).dtype == ad.int32
+    back = ad._convert_indices_from_csr_to_coo(ends, columns)
+    assert back.tolist() == [rows.tolist(), columns.tolist()]
+    turned = ad._convert_indices_from_csr_to_coo(ends, columns, transpose=True, out_int32=True)
+    assert turned.tolist() == [columns.tolist(), rows.tolist()] and turned.dtype == ad.int32
+    with pytest.raises(RuntimeError, match="supposed to be a vector, but got 2 dimensional"):
+        ad._convert_indices_from_coo_to_csr(rows[None], 5)
+    with pytest.raises(RuntimeError, match="not implemented for float32"):
+        ad._convert_indices_from_coo_to_csr(rows.float(), 5)
+    most = ad._segment_reduce(ad.tensor([1.0, 2.0, 3.0]), "amax", offsets=ad.tensor([0, 2, 3]))
+    assert most.tolist() == [2.0, 3.0]
+
+
+def test_switches_and_traces_that_libraries_ask_for() -> None:
+    with ad.backends.__allow_nonbracketed_mutation():
+        ad.backends.cudnn.deterministic = False
+    assert ad.cuda._initialized is ad.cuda.is_initialized() is False
+    with pytest.raises(RuntimeError, match="FlopCounterMode counts"):
+        ad.jit._get_trace_graph(nn.Linear(1, 1), (ad.ones(1),))

@@ -310,3 +310,36 @@ def test_kernels_of_numpy_are_silent_as_pytorch_is(tmp_path: Path,
     done = run(tmp_path, "--as-torch", "program.py")
     assert done.stdout == "tensor([inf, inf, inf]) tensor([-inf, -inf, -inf])\n"
     assert not done.stderr
+
+
+BUILT_IN = '''
+import dataclasses
+import torch
+from torch import nn
+
+class Net(nn.Module):
+    act, conv, rel, norm = torch.tanh, torch.conv2d, torch.relu, torch.norm
+    def forward(self, x):
+        return self.rel(self.act(x)).sum().item(), self.conv(x, torch.ones(1, 1, 1, 1)).shape
+
+class Plain:
+    det, gelu, loss = torch.linalg.det, torch.nn.functional.gelu, nn.functional.mse_loss
+    def both(self):
+        return self.det(torch.eye(2)).item(), self.gelu(torch.zeros(1)).item()
+
+@dataclasses.dataclass
+class Settings:
+    act: object = torch.sigmoid
+
+print(Net()(torch.zeros(1, 1, 2, 2)), Plain().both(), Settings().act(torch.zeros(1)).item())
+print(Net().norm.__self__ is not None, Plain().loss.__self__ is not None, Net.act is torch.tanh)
+'''
+
+
+def test_functions_in_the_body_of_a_class_are_no_methods(tmp_path: Path) -> None:
+    """As PyTorch's, which are built in; what is written in Python there is a method in both."""
+    (tmp_path / "program.py").write_text(BUILT_IN)
+    done = subprocess.run([sys.executable, "-m", "adjoint", "run", "--as-torch", "program.py"],
+                          cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
+    assert done.stdout.splitlines() == ["(0.0, torch.Size([1, 1, 2, 2])) (1.0, 0.0) 0.5",
+                                        "True True True"], done.stderr

@@ -82,6 +82,11 @@ def disable_global_flags() -> None:
     """Nothing to protect: the switches change nothing."""
 
 
+def __allow_nonbracketed_mutation() -> AbstractContextManager[None]:
+    """A `with` that changes nothing: the switches may be set at any time."""
+    return nullcontext()
+
+
 def _switches(name: str, **known: Any) -> Switches:
     return Switches(f"{__name__}.{name}", **known)
 

@@ -25,7 +25,7 @@ from typing import Any
 import adjoint
 from adjoint.base.dtypes import DType
 from adjoint.base.errors import missing
-from adjoint.cli import homes
+from adjoint.cli import homes, unbound
 from adjoint.cli.children import inherited
 from adjoint.cli.parser import Parser
 from adjoint.cli.served import ABSENT, KINDS, RENAMED
@@ -142,6 +142,7 @@ def serve_torch() -> None:
     sys.modules["torch"] = adjoint
     setattr(adjoint, "torch", adjoint)  # noqa: B010  # a name of this process, not of the package
     homes.move_in()
+    unbound.keep_static()
     modes.as_pytorch[0] = True
     # a division by zero in a kernel of NumPy's: PyTorch's give inf without a word
     warnings.filterwarnings("ignore", r".* encountered in ", RuntimeWarning, r"adjoint(\.|$)")

@@ -11,6 +11,8 @@ from typing import Any
 from adjoint.base.errors import missing as _missing
 from adjoint.ops.device import NoDevice
 
+_initialized = False                    # programs that keep random states ask it
+
 
 def is_available() -> bool:
     """False: this package computes on the cpu."""

@@ -7,7 +7,8 @@ from typing import Any
 import numpy as np
 
 from adjoint.base.aval import Aval, MetaArray
-from adjoint.base.errors import ArgumentError, NotSupported, ShapeError
+from adjoint.base.dtypes import of_numpy
+from adjoint.base.errors import ArgumentError, DTypeError, NotSupported, ShapeError
 from adjoint.core.op import op
 from adjoint.core.tensor import wrap
 from adjoint.ops.api_common import (
@@ -135,5 +136,50 @@ def hash_tensor(input: Any, dim: Any = (), *, keepdim: bool = False, mode: int =
                             "== 0. Specify the reduction dim with the 'dim' argument.")
     return _hash_out(out, hash_op(input, dim=dims, keepdim=bool(keepdim)))
 
+
+def _vector(name: str, **given: Any) -> list[Any]:
+    for what, x in given.items():
+        need(name, x)
+        if dtype_of(x).kind not in "i":
+            raise DTypeError(f'"{name}_cpu" not implemented for {of_numpy(dtype_of(x)).name}: '
+                             f"{what} holds indices, int32 or int64")
+    return [value(x, name) for x in given.values()]
+
+
+def _convert_indices_from_coo_to_csr(input: Any, size: int, *, out_int32: bool = False) -> Any:
+    """Where each of `size` rows begins and ends, (size + 1,), in sorted row indices (n,).
+
+    >>> import adjoint as ad
+    >>> ad._convert_indices_from_coo_to_csr(ad.tensor([0, 0, 2]), 4)
+    tensor([0, 2, 2, 3, 3])
+    """
+    rows, = _vector("convert_indices_from_coo_to_csr", input=input)
+    if rows.ndim != 1:
+        raise ShapeError("Input is supposed to be a vector, but got "
+                         f"{rows.ndim} dimensional tensor.")
+    return wrap(np.searchsorted(rows, np.arange(size + 1)).astype(
+        np.int32 if out_int32 else np.int64))
+
+
+def _convert_indices_from_csr_to_coo(crow_indices: Any, col_indices: Any, *,
+                                     out_int32: bool = False, transpose: bool = False) -> Any:
+    """Positions (2, n) of what a compressed matrix stores; `transpose` gives columns first.
+
+    >>> import adjoint as ad
+    >>> ad._convert_indices_from_csr_to_coo(ad.tensor([0, 2, 2, 3]), ad.tensor([1, 2, 0]))
+    tensor([[0, 0, 2],
+            [1, 2, 0]])
+    """
+    name = "convert_indices_from_csr_to_coo"
+    ends, columns = _vector(name, crow_indices=crow_indices, col_indices=col_indices)
+    if ends.ndim != 1 or columns.ndim != 1:
+        raise ShapeError(f"{name}: crow_indices {list(ends.shape)} and col_indices "
+                         f"{list(columns.shape)} must be vectors; convert batches one by one")
+    pair = [np.repeat(np.arange(len(ends) - 1), np.diff(ends)), columns]
+    return wrap(np.stack(pair[::-1] if transpose else pair).astype(
+        np.int32 if out_int32 else np.int64))
+
+
+_segment_reduce = segment_reduce        # programs call it by this name too
 
 __all__ = ["hash_tensor", "segment_reduce"]
