@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 import adjoint as ad
-from adjoint.vision import datasets, models, transforms, utils
+from adjoint.vision import datasets, models, ops, transforms, utils
 from adjoint.vision.transforms import functional as F
 
 RNG = np.random.default_rng(0)
@@ -341,3 +341,48 @@ def test_served_as_torchvision(tmp_path: Path, digits: Path) -> None:
     out = subprocess.run([sys.executable, "-m", "adjoint", "run", "--as-torch", str(script)],
                          capture_output=True, text=True)
     assert out.stdout.startswith("True 20"), out.stderr
+
+
+def test_a_convolution_that_looks_where_it_is_told() -> None:
+    r = np.random.default_rng(0)
+    x, w, b = (ad.from_numpy(r.standard_normal(s)) for s in ((2, 4, 7, 6), (6, 2, 3, 2), (6,)))
+    how = dict(stride=(2, 1), padding=(1, 2), dilation=(1, 2))
+    want = ad.nn.functional.conv2d(x, w, b, groups=2, **how)
+    still = ad.zeros(2, 2 * 2 * 6, *want.shape[2:], dtype=ad.float64)
+    got = ops.deform_conv2d(x, still, w, b, **how)
+    np.testing.assert_allclose(got.numpy(), want.numpy(), atol=1e-12)
+    half = ad.full((2, 2 * 6, *want.shape[2:]), 0.5, dtype=ad.float64)
+    got = ops.deform_conv2d(x, still, w, mask=half, **how)
+    np.testing.assert_allclose(got.numpy(), ((want - b[:, None, None]) / 2).numpy(), atol=1e-12)
+    # a row and a column further: the image that is shifted; the halves between: the mean
+    shifted = ad.nn.functional.pad(x, (0, 1, 0, 1))[:, :, 1:, 1:]
+    one = ad.ones(2, 2 * 9, 5, 4, dtype=ad.float64)
+    v = ad.from_numpy(r.standard_normal((3, 4, 3, 3)))
+    np.testing.assert_allclose(ops.deform_conv2d(x, one, v).numpy(),
+                               ad.nn.functional.conv2d(shifted, v).numpy(), atol=1e-12)
+    down = ad.zeros(2, 9, 2, 5, 4, dtype=ad.float64)
+    down[:, :, 0] = 0.5
+    mean = (x + ad.nn.functional.pad(x, (0, 0, 0, 1))[:, :, 1:]) / 2
+    np.testing.assert_allclose(ops.deform_conv2d(x, down.flatten(1, 2), v).numpy(),
+                               ad.nn.functional.conv2d(mean, v).numpy(), atol=1e-12)
+    moved = ad.from_numpy(r.uniform(-1.9, 1.9, (1, 4 * 4, 2, 2)))
+    scale = ad.from_numpy(r.uniform(size=(1, 2 * 4, 2, 2)))
+    given = [x[:1, :2, :3, :3].clone(), moved, ad.from_numpy(r.standard_normal((2, 1, 2, 2))),
+             scale]
+    assert ad.autograd.gradcheck(lambda x, o, w, m: ops.deform_conv2d(x, o, w, mask=m),
+                                 [t.requires_grad_() for t in given])
+
+
+def test_a_layer_of_moved_taps() -> None:
+    ad.manual_seed(0)
+    layer = ops.DeformConv2d(2, 4, 3, padding=1, groups=2)
+    ad.manual_seed(0)
+    usual = ad.nn.Conv2d(2, 4, 3, padding=1, groups=2)
+    x = ad.randn(1, 2, 5, 5)
+    assert ad.allclose(layer(x, ad.zeros(1, 18, 5, 5)), usual(x), atol=1e-6)
+    assert str(layer) == ("DeformConv2d(2, 4, kernel_size=(3, 3), stride=(1, 1), padding=(1, 1), "
+                          "groups=2)")
+    with pytest.raises(ValueError, match=r"it is \[1, 18 per group of channels, 5, 5\]"):
+        layer(x, ad.zeros(1, 18, 3, 3))
+    with pytest.raises(ValueError, match=r"mask has shape \[1, 3, 5, 5\], needs \[1, 9, 5, 5\]"):
+        layer(x, ad.zeros(1, 18, 5, 5), ad.ones(1, 3, 5, 5))

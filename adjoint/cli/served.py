@@ -54,7 +54,8 @@ RENAMED = {
     "torchvision.datasets.mnist": "adjoint.vision.datasets",
     "torchvision.datasets.cifar": "adjoint.vision.datasets",
     **{f"torchvision.ops.{name}": "adjoint.vision.ops" for name in (
-        "boxes", "focal_loss", "giou_loss", "misc", "roi_align", "stochastic_depth")},
+        "boxes", "deform_conv", "focal_loss", "giou_loss", "misc", "roi_align",
+        "stochastic_depth")},
     "torch.utils.data._utils.pin_memory": "adjoint.utils.data._utils",
     "torchvision.models.alexnet": "adjoint.vision.models",
     "torchvision.models.vgg": "adjoint.vision.models",

@@ -14,6 +14,7 @@ from adjoint.base.errors import ArgumentError, ShapeError
 from adjoint.core.tensor import Tensor, wrap
 from adjoint.nn import Module
 from adjoint.nn import functional as F
+from adjoint.vision.deform import DeformConv2d, deform_conv2d
 from adjoint.vision.layers import (
     MLP,
     Conv2dNormActivation,
@@ -23,12 +24,12 @@ from adjoint.vision.layers import (
 )
 
 __path__: list[str] = []               # a package, as there: `ops.boxes` is imported from it
-__all__ = ["MLP", "Conv2dNormActivation", "Conv3dNormActivation", "FrozenBatchNorm2d", "Permute",
-           "RoIAlign", "SqueezeExcitation", "StochasticDepth", "batched_nms", "box_area",
-           "box_convert", "box_iou", "clip_boxes_to_image", "complete_box_iou",
-           "distance_box_iou", "generalized_box_iou", "generalized_box_iou_loss",
-           "masks_to_boxes", "nms", "remove_small_boxes", "roi_align", "sigmoid_focal_loss",
-           "stochastic_depth"]
+__all__ = ["MLP", "Conv2dNormActivation", "Conv3dNormActivation", "DeformConv2d",
+           "FrozenBatchNorm2d", "Permute", "RoIAlign", "SqueezeExcitation", "StochasticDepth",
+           "batched_nms", "box_area", "box_convert", "box_iou", "clip_boxes_to_image",
+           "complete_box_iou", "deform_conv2d", "distance_box_iou", "generalized_box_iou",
+           "generalized_box_iou_loss", "masks_to_boxes", "nms", "remove_small_boxes", "roi_align",
+           "sigmoid_focal_loss", "stochastic_depth"]
 
 
 def _boxes(name: str, *all_boxes: Tensor) -> None:
