@@ -1,4 +1,4 @@
-"""`torch.hub`: files of weights. Code from repositories is not fetched or run.
+"""`torch.hub`: files of weights, and models of a local folder. No code is fetched.
 
 Weights are looked for in `get_dir()/checkpoints` first; a URL is opened only where they are not
 there, and its hash is compared before the file gets its name.
@@ -6,18 +6,21 @@ there, and its hash is compared before the file gets its name.
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import os
 import re
 import sys
 import tempfile
 import urllib.request
 from pathlib import Path
+from types import ModuleType
 from typing import Any, NoReturn
 from urllib.parse import urlparse
 
 from adjoint.base.errors import ArgumentError, NotSupported
 from adjoint.io import load as _load
 
+MODULE_HUBCONF, VAR_DEPENDENCY = "hubconf.py", "dependencies"
 HASH_REGEX = re.compile(r"-([a-f0-9]{8,})\.")
 _directory: list[str] = []
 
@@ -83,15 +86,55 @@ def load_state_dict_from_url(url: str, model_dir: Any = None, map_location: Any 
     return _load(path, map_location=map_location)
 
 
+def _entries(folder: Any) -> ModuleType:
+    """The module `hubconf.py` of a folder, run with the folder in `sys.path`."""
+    where = os.path.expanduser(os.fspath(folder))
+    path = os.path.join(where, MODULE_HUBCONF)
+    sys.path.insert(0, where)
+    try:
+        spec = importlib.util.spec_from_file_location(MODULE_HUBCONF, path)
+        assert spec is not None and spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+    finally:
+        sys.path.remove(where)
+    lacking = [name for name in getattr(module, VAR_DEPENDENCY, None) or ()
+               if importlib.util.find_spec(name) is None]
+    if lacking:
+        raise ArgumentError(f"Missing dependencies: {', '.join(lacking)}")
+    return module
+
+
+def _entry(module: ModuleType, name: str) -> Any:
+    if not isinstance(name, str):
+        raise ArgumentError("Invalid input: model should be a string of function name")
+    found = getattr(module, name, None)
+    if not callable(found):
+        raise ArgumentError(f"Cannot find callable {name} in hubconf")
+    return found
+
+
 def _no_code(name: str) -> NoReturn:
-    raise NotSupported(f"hub.{name}: code from repositories is not fetched or run here. Install "
-                       "the package that has the model, or write it with adjoint.nn; "
-                       "load_state_dict_from_url gives the weights")
+    raise NotSupported(f"hub.{name}: code from repositories is not fetched. Download the "
+                       "repository and load it with source='local', install the package that has "
+                       "the model, or write it with adjoint.nn; load_state_dict_from_url gives "
+                       "the weights")
 
 
-def load(repo_or_dir: Any, model: Any = None, *args: Any, **kwargs: Any) -> NoReturn:
-    """Raises: it would run code from a repository."""
-    _no_code("load")
+def load(repo_or_dir: Any, model: Any = None, *args: Any, source: str = "github",
+         trust_repo: Any = "check", force_reload: bool = False, verbose: bool = True,
+         skip_validation: bool = False, **kwargs: Any) -> Any:
+    """`model(*args, **kwargs)` of the file `hubconf.py` in a local folder (`source="local"`).
+
+    Raises NotSupported for a repository (`source="github"`), RuntimeError where the folder has no
+    such function, or what its `dependencies` name is not installed.
+    """
+    source = source.lower()
+    if source not in ("github", "local"):
+        raise ArgumentError(f'Unknown source: "{source}". Allowed values: "github" | "local".')
+    if source == "github":
+        _no_code("load")
+    return _entry(_entries(repo_or_dir), model)(*args, **kwargs)
 
 
 def list(github: Any, *args: Any, **kwargs: Any) -> NoReturn:

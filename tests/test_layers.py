@@ -24,7 +24,7 @@ LAYERS = (
     ("kernels", "ops"),
     ("autograd", "random"),
     ("printing", "protocols", "tensor", "fft", "linalg", "special", "cuda", "accelerator",
-     "backends", "version", "numpy", "sparse", "types", "jit", "onnx", "multiprocessing",
+     "backends", "version", "numpy", "sparse", "types", "jit", "onnx", "multiprocessing", "monitor",
      "storage", "compiler", "mps", "xpu", "cpu", "masked", "signal", "settings", "legacy",
      "_dynamo", "shared", "symbolic", "__config__", "_subclasses", "futures", "fx", "library",
      "checks", "quasirandom", "return_types", "_utils", "torch_version",

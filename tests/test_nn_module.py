@@ -212,13 +212,15 @@ def test_extra_state_travels() -> None:
 
 
 @pytest.mark.parametrize(("act", "error", "words"), [
-    (lambda m: setattr(m, "w", ad.ones(2)), TypeError, "cannot assign 'Tensor' as parameter 'w'"),
+    (lambda m: setattr(m, "w", ad.ones(2)), TypeError,
+     "cannot assign 'torch.FloatTensor' as parameter 'w'"),
     (lambda m: setattr(m, "b", 3), TypeError, "cannot assign 'int' as buffer 'b'"),
     (lambda m: m.register_parameter("a.b", None), KeyError, "parameter name can.*t contain"),
     (lambda m: m.register_parameter("", None), KeyError, "t be empty string"),
     (lambda m: m.register_buffer("w", None), KeyError, "attribute 'w' already exists"),
     (lambda m: m.register_buffer("q", 3), TypeError, "cannot assign 'int' object to buffer 'q'"),
-    (lambda m: m.register_parameter("q", m.w * 2), TypeError, "'Tensor' object to parameter"),
+    (lambda m: m.register_parameter("q", m.w * 2), TypeError,
+     "'torch.FloatTensor' object to parameter"),
     (lambda m: m.add_module("x", 3), TypeError, "int is not a Module subclass"),
     (lambda m: m.zzz, AttributeError, "'Inner' object has no attribute 'zzz'"),
     (lambda m: m.get_parameter("b"), AttributeError, "`b` is not an nn.Parameter"),

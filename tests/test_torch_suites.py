@@ -29,7 +29,7 @@ ERROR = "error "
 
 def plain(text: str) -> str:
     """Letters and digits: quotes, line breaks and full stops are each library's own."""
-    return " ".join(re.findall(r"\w+", text.lower()))
+    return " ".join(re.findall(r"\w+", text.lower().replace("adjoint.", "torch.")))
 
 
 def run(t: Any, program: str) -> list[str]:
@@ -48,7 +48,8 @@ def run(t: Any, program: str) -> list[str]:
     with contextlib.redirect_stdout(printed), warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
         exec(compile(program, "program", "exec"), space)
-    return [*printed.getvalue().splitlines(),
+    text = printed.getvalue().replace("adjoint.", "torch.")
+    return [*text.splitlines(),
             *(f"warns {w.category.__name__} {plain(str(w.message))[:40]}" for w in told
               if w.category is not ResourceWarning)]
 

@@ -448,7 +448,7 @@ def _output(node: Any, o: Any, i: int, is_input: bool, is_dirty: bool, recording
         rebase(o, made)
         return o
     if o._base is not None:
-        o = _view_of(o, o._base, "multi" if node.ports else "function")
+        o = _view_of(o, o._base, "multi" if node.ports > 1 else "function")
     elif o._edge is not None:
         o = _twin(o)
     o._edge, o._rg = edge, True

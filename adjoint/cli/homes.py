@@ -25,6 +25,7 @@ MODULES = {
     "adjoint.distributed.group": "torch.distributed.distributed_c10d",
     "adjoint.distributions._transform_base": "torch.distributions.transforms",
     "adjoint.futures": "torch.jit",
+    "adjoint.fx.rewriter": "torch.fx.subgraph_rewriter",
     "adjoint.nn.modules.attention": "torch.nn.modules.activation",
     "adjoint.nn.modules.script": "torch",
     "adjoint.ops.device": "torch",

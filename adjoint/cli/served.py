@@ -30,6 +30,7 @@ RENAMED = {
     "torch._tensor": "adjoint.tensor",
     "torch._tensor_str": "adjoint.printing",
     "torch._subclasses.fake_tensor": "adjoint._subclasses",
+    "torch.fx.subgraph_rewriter": "adjoint.fx.rewriter",
     "torch.fx.proxy": "adjoint.fx.tracer",
     "torch.fx._symbolic_trace": "adjoint.fx.tracer",
     "torch.fx.experimental": "adjoint.fx",
@@ -73,6 +74,6 @@ KINDS = (*(f"torch.distributed.{name}" for name in (
     "autograd", "checkpoint", "device_mesh", "fsdp", "launcher", "nn", "pipelining",
     "tensor._utils", "tensor.experimental", "tensor.parallel")),
     *(f"torch.{name}" for name in (
-        *ABSENT, "_guards", "cuda.profiler", "fx.experimental.symbolic_shapes", "monitor",
+        *ABSENT, "_guards", "cuda.profiler", "fx.experimental.symbolic_shapes",
         "nn.intrinsic", "nn.qat", "nn.quantizable", "nn.quantized", "utils.bundled_inputs",
         "utils.mobile_optimizer")))

@@ -37,9 +37,9 @@ def _swapped(module: Any, given: Mapping[str, Tensor], tie_weights: bool, strict
     for names in by_id.values():                # tied names get the one value that is given
         values = {id(given[n]): given[n] for n in names if n in given}
         if len(values) > 1:
-            raise ArgumentError("functional_call got multiple values for keys "
-                                f"{[n for n in names if n in given]}, which are tied. Consider "
-                                "using tie_weights=False")
+            keys = sorted(n for n in names if n in given)
+            raise ArgumentError(f"functional_call got multiple values for keys {keys}, which are "
+                                "tied. Consider using tie_weights=False")
         for value in values.values():
             chosen.update((n, value) for n in names)
     unknown = [k for k in given if k not in places]
@@ -51,7 +51,13 @@ def _swapped(module: Any, given: Mapping[str, Tensor], tie_weights: bool, strict
                             f"{type(module).__name__}:{''.join(lines)}")
     for key in unknown:                         # an attribute that is no parameter, for this call
         path, _, name = key.rpartition(".")
-        places[key] = module.get_submodule(path), "__dict__", name
+        if not name:
+            raise KeyError("tensor name can't be empty string \"\"")
+        owner = module.get_submodule(path)
+        if name in owner._modules:
+            raise StructureError(f"attribute `{name}`: {owner._modules[name]} is not an instance "
+                                 "of torch.Tensor")
+        places[key] = owner, "__dict__", name
     kept = []
     try:
         for key, value in chosen.items():
@@ -90,6 +96,9 @@ def functional_call(module: Any,
     """
     if isinstance(parameter_and_buffer_dicts, Mapping):
         given = dict(parameter_and_buffer_dicts)
+    elif not isinstance(parameter_and_buffer_dicts, (list, tuple)):
+        raise StructureError("Expected parameter_and_buffer_dicts to be a dict, or a list/tuple of "
+                             f"dicts, but got {type(parameter_and_buffer_dicts)}")
     else:
         given = {}
         for part in parameter_and_buffer_dicts:

@@ -52,6 +52,7 @@ class Graph:
         self._known: set[Node] = set()
         self._names: dict[str, int] = {}
         self._at: Callable[[], int] | None = None
+        self._transforms: list[Callable[[list[str]], list[str]]] = []
 
     @property
     def nodes(self) -> NodeList:
@@ -230,6 +231,19 @@ class Graph:
             if self.owning_module is not None and node.op in ("get_attr", "call_module"):
                 attribute_of(self.owning_module, node.target)
 
+    @contextmanager
+    def on_generate_code(self, make_transformer: Callable[[Any], Callable[[list[str]], list[str]]]
+                         ) -> Iterator[None]:
+        """Code that is made inside of the block passes through `make_transformer(now)`: from the
+        lines of the body to the lines to be. `now` is what was there before, or None."""
+        outer = self._transforms
+        made = make_transformer(outer[-1] if outer else None)
+        self._transforms = [made]
+        try:
+            yield
+        finally:
+            self._transforms = outer
+
     def python_code(self, root_module: str = "self") -> PythonCode:
         """The text of `forward`, and the globals that it reads."""
         return _Writer(self, root_module).code()
@@ -322,7 +336,10 @@ class _Writer:
                     [*done, *([] if node.users else [node])]))
                 body.append(f"{node.name}{self.typed(node)} = {self.call(node)}"
                             + (f";  {free}None" if free else ""))
-        text = "\n".join(f"    {line}" for line in body or ["pass"])
+        lines = [f"{line}\n" for line in body or ["pass"]]
+        for transform in self.graph._transforms:
+            lines = transform(lines)
+        text = "".join(f"    {line}" for line in "".join(lines).splitlines(True)).rstrip("\n")
         head = ", ".join([self.root, *parameters])
         return PythonCode(f"\n\n\ndef forward({head}){result}:\n{text}\n    ", self.globals)
 
@@ -407,7 +424,7 @@ class _Writer:
         if isinstance(a, slice):
             return f"slice({', '.join(self.value(x) for x in (a.start, a.stop, a.step))})"
         if a is None or a is ... or type(a) in (int, float, bool, str, complex, bytes):
-            return "..." if a is ... else repr(a)
+            return repr(a)
         return self.known(f"_{type(a).__name__}", a)
 
 

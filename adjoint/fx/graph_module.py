@@ -7,6 +7,7 @@ from itertools import count
 from typing import Any
 
 from adjoint import nn
+from adjoint.base.errors import ArgumentError
 from adjoint.core.tensor import Tensor
 from adjoint.fx.graph import Graph, PythonCode, attribute_of
 
@@ -47,6 +48,9 @@ class GraphModule(nn.Module):
             self.meta = dict(getattr(root, "meta", {}))
         for node in graph.nodes:
             if node.op in ("get_attr", "call_module"):
+                if isinstance(root, dict) and node.target not in root:
+                    raise ArgumentError(f"Node {node} referenced target {node.target} but that "
+                                        "target was not provided in ``root``!")
                 found = root[node.target] if isinstance(root, dict) else attribute_of(
                     root, node.target)
                 self._place(node.target, found)
@@ -133,7 +137,7 @@ class GraphModule(nn.Module):
 
     def __deepcopy__(self, memo: dict[int, Any]) -> GraphModule:
         return _module(copy.deepcopy(self._rest(), memo), copy.deepcopy(self._graph),
-                       type(self).__name__)
+                       "GraphModule")
 
     def __copy__(self) -> GraphModule:
         return GraphModule(self, self._graph, type(self).__name__)

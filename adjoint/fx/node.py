@@ -8,7 +8,7 @@ from types import NoneType, UnionType
 from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
 
 import adjoint
-from adjoint.base.errors import ArgumentError
+from adjoint.base.errors import AssertedError
 from adjoint.overrides import resolve_name
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ class Node:
     def __init__(self, graph: Graph, name: str, op: str, target: Any, args: tuple[Any, ...],
                  kwargs: dict[str, Any], return_type: Any = None) -> None:
         if op not in OPS:
-            raise ArgumentError(f"fx: a node's op is one of {', '.join(OPS)}; got {op!r}")
+            raise AssertedError(f"op '{op}' is not in _legal_ops: {', '.join(OPS)}")
         self.graph, self.name, self.op, self.target = graph, name, op, target
         self.type = return_type
         self.users: dict[Node, None] = {}
@@ -114,6 +114,15 @@ class Node:
     @kwargs.setter
     def kwargs(self, value: dict[str, Any]) -> None:
         self._set(self._args, dict(value))
+
+    @property
+    def stack_trace(self) -> str | None:
+        """Where the call stands in the program, if `meta["stack_trace"]` was noted."""
+        return self.meta.get("stack_trace")
+
+    @stack_trace.setter
+    def stack_trace(self, trace: str | None) -> None:
+        self.meta["stack_trace"] = trace
 
     @property
     def all_input_nodes(self) -> list[Node]:
@@ -192,6 +201,19 @@ class Node:
 
     def __repr__(self) -> str:
         return self.name
+
+    def __lt__(self, other: Node) -> bool:
+        """Does it run before `other`?"""
+        return self.graph._order.index(self) < self.graph._order.index(other)
+
+    def __gt__(self, other: Node) -> bool:
+        return other < self
+
+    def __le__(self, other: Node) -> bool:
+        return self is other or self < other
+
+    def __ge__(self, other: Node) -> bool:
+        return self is other or other < self
 
 
 def _printed(f: Any) -> str:

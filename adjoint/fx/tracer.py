@@ -20,7 +20,7 @@ from adjoint.ops.public import FUNCTIONS
 from adjoint.overrides import is_tensor_method_or_property
 
 
-class TraceError(AdjointError, ValueError):
+class TraceError(AdjointError, ValueError, RuntimeError):
     """What a program does with a proxy depends on values, which tracing has not."""
 
 
@@ -150,7 +150,10 @@ class TracerBase:
     def iter(self, obj: Proxy) -> Any:
         """`for x in proxy:`."""
         raise TraceError("Proxy object cannot be iterated. This can be attempted when the Proxy is "
-                         "used in a loop or as a *args or **kwargs function argument.")
+                         "used in a loop or as a *args or **kwargs function argument. See the "
+                         "torch.fx docs on pytorch.org for a more detailed explanation of what "
+                         "types of control flow can be traced, and check out the Proxy docstring "
+                         "for help troubleshooting Proxy iteration errors")
 
     def keys(self, obj: Proxy) -> Any:
         """`**proxy`."""
@@ -170,11 +173,19 @@ _wrapped: list[tuple[dict[str, Any], str]] = []
 def wrap(fn_or_name: Any) -> Any:
     """Let calls of a function of the calling module be nodes in place of being traced through:
     `wrap("len")` or a decorator, at module scope."""
+    if not isinstance(fn_or_name, str) and not callable(fn_or_name):
+        raise TraceError("Unsupported type for global function! Must be either a callable or "
+                         "string name")
     name = fn_or_name if isinstance(fn_or_name, str) else fn_or_name.__name__
     frame = inspect.currentframe()
     assert frame is not None and frame.f_back is not None
     _wrapped.append((frame.f_back.f_globals, name))
     return fn_or_name
+
+
+def _said(annotation: Any) -> Any:
+    """An annotation that says something: "Any" of our own layers does not."""
+    return None if annotation == "Any" else annotation
 
 
 class Tracer(TracerBase):
@@ -232,7 +243,7 @@ class Tracer(TracerBase):
         with _Patched(self):
             result = f(*([root] if module else []), *args, **kwargs)
             self.create_node("output", "output", (map_aggregate(result, self.create_arg),), {},
-                             type_expr=getattr(f, "__annotations__", {}).get("return"))
+                             type_expr=_said(getattr(f, "__annotations__", {}).get("return")))
         return self.graph
 
     def _arguments(self, f: Any, module: bool, given: dict[str, Any]) -> tuple[Any, Any, Any]:
@@ -258,7 +269,7 @@ class Tracer(TracerBase):
         star = "*" if p.kind is p.VAR_POSITIONAL else "**" if p.kind is p.VAR_KEYWORD else ""
         default = () if p.default is p.empty or star else (p.default,)
         if p.name not in given:
-            kind = None if p.annotation is p.empty else p.annotation
+            kind = None if p.annotation is p.empty else _said(p.annotation)
             return self.create_proxy("placeholder", star + p.name, default, {}, type_expr=kind)
         value = given[p.name]
         checked = value is None or type(value) in (bool, int, float, str)

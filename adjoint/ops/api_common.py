@@ -232,6 +232,14 @@ def _shown(self: Any) -> str:
 def _new(cls: Any, *values: Any, **named: Any) -> Any:
     if not named and len(values) == len(cls._fields):
         return tuple.__new__(cls, values)
+    if not named and len(values) == 1:              # all of them in one sequence
+        given = values[0]
+        if not isinstance(given, (tuple, list)):
+            raise TypeError("constructor requires a sequence")
+        if len(given) != len(cls._fields):
+            raise TypeError(f"torch.return_types.{cls.__name__}() takes a {len(cls._fields)}-"
+                            f"sequence ({len(given)}-sequence given)")
+        return tuple.__new__(cls, given)
     rest = cls._fields[len(values):]
     if named.keys() != set(rest) or len(values) > len(cls._fields):
         raise ArgumentError(f"{cls.__name__}({', '.join(cls._fields)}) got {len(values)} values"
@@ -256,7 +264,8 @@ def result(name: str, fields: str, doc: str = "") -> Any:
     """A named tuple like those of `torch.return_types`."""
     names = tuple(fields.replace(",", " ").split())
     kind = type(name, (tuple,), {
-        **_SHARED, "_fields": names, "__match_args__": names,
+        **_SHARED, "_fields": names, "__match_args__": names, "n_fields": len(names),
+        "n_sequence_fields": len(names), "n_unnamed_fields": 0,
         "__doc__": doc or f"Result of `{name}`: fields {fields}.",
         **{n: property(itemgetter(i)) for i, n in enumerate(names)}})
     RETURN_TYPES[name] = kind

@@ -45,7 +45,7 @@ from adjoint.ops.shape import cat_op, clone_op, mT, narrow_op
 
 LUResult = result("linalg_lu", "P L U")
 FactorResult = result("linalg_lu_factor", "LU pivots")
-InfoResult = result("linalg_ex", "result info")
+InfoResult = result("linalg_solve_ex", "result info")
 UnpackResult = result("lu_unpack", "P L U")
 TriangularResult = result("triangular_solve", "solution cloned_coefficient")
 _cholesky_out = safely("cholesky", rows="all")

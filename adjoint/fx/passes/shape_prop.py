@@ -3,6 +3,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+import adjoint
 from adjoint.core.tensor import Tensor
 from adjoint.fx.interpreter import Interpreter
 from adjoint.fx.node import Node, map_aggregate
@@ -23,7 +24,10 @@ class TensorMetadata(NamedTuple):
 def _of(t: Any) -> Any:
     if not isinstance(t, Tensor):
         return t
-    return TensorMetadata(t.shape, t.dtype, t.requires_grad, t.stride(), None, False, {})
+    order = next((form for form in (adjoint.contiguous_format, adjoint.channels_last,
+                                    adjoint.channels_last_3d)
+                  if t.is_contiguous(memory_format=form)), None)
+    return TensorMetadata(t.shape, t.dtype, t.requires_grad, t.stride(), order, False, {})
 
 
 class ShapeProp(Interpreter):

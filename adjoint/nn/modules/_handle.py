@@ -17,3 +17,10 @@ def add_hook(table: HookTable, hook: Any, *, prepend: bool = False,
     if prepend:
         table.move_to_end(handle.id, last=False)
     return handle
+
+
+def typename(value: Any) -> str:
+    """What an error calls a value: "torch.FloatTensor", "int"."""
+    from adjoint.legacy import typename as named  # loaded for an error alone
+
+    return named(value)

@@ -17,7 +17,7 @@ from adjoint.autograd.function import Function
 from adjoint.base.errors import ArgumentError, AutogradError, ShapeError
 from adjoint.core.modes import WATCH, state, warn, watchers
 from adjoint.core.tensor import Tensor
-from adjoint.nn._core import is_grad_enabled
+from adjoint.nn._core import is_grad_enabled, zeros
 from adjoint.nn.modules._handle import HookTable, RemovableHandle, add_hook
 
 FORWARD_PRE: HookTable = OrderedDict()
@@ -50,11 +50,13 @@ class _BackwardCall:
         self.grad_outputs: tuple[Tensor | None, ...] = ()
         self.input_at: list[int] = []
         self.n_inputs = 0
+        self.tensors: list[Any] = []     # place, shape and dtype of each tensor among them
         self.output_at: list[int] = []
         self.n_outputs = 0
 
     def mark_inputs(self, args: tuple[Any, ...]) -> tuple[Any, ...]:
         self.n_inputs = len(args)
+        self.tensors = [(i, a.shape, a.dtype) for i, a in enumerate(args) if isinstance(a, Tensor)]
         self.input_at = [i for i, a in enumerate(args) if isinstance(a, Tensor) and a.requires_grad]
         if not self.input_at or not is_grad_enabled():
             self.input_at = []
@@ -64,6 +66,9 @@ class _BackwardCall:
     def mark_outputs(self, result: Any) -> Any:
         single = isinstance(result, Tensor)
         if not single and not isinstance(result, tuple):
+            if self.hooks:
+                warn("For backward hooks to be called, module output should be a Tensor or a tuple "
+                     f"of Tensors but received {type(result)}")
             return result  # dictionaries and objects have no place for a boundary
         outs = (result,) if single else tuple(result)
         self.n_outputs = len(outs)
@@ -86,7 +91,9 @@ class _BackwardCall:
         if not self.input_at:  # no input will ever get a gradient: this is the last moment
             if self.hooks:
                 warn("Full backward hook is firing when gradients are computed with respect to "
-                     "module outputs since no inputs require gradients.")
+                     "module outputs since no inputs require gradients. See https://docs.pytorch."
+                     "org/docs/main/generated/torch.nn.Module.html#torch.nn.Module."
+                     "register_full_backward_hook for more details.")
             nothing: tuple[Tensor | None, ...] = (None,) * self.n_inputs
             for hook in self.hooks:
                 answer = hook(self.module, nothing, grads)
@@ -99,7 +106,13 @@ class _BackwardCall:
         return tuple(grads[i] for i in self.output_at)
 
     def on_inputs(self, cts: tuple[Tensor | None, ...]) -> tuple[Tensor | None, ...]:
-        grads = _spread(cts, self.input_at, self.n_inputs)
+        if not self.grad_outputs:
+            return cts                     # nothing came through the outputs
+        full = list(_spread(cts, self.input_at, self.n_inputs))
+        for i, shape, dtype in self.tensors:
+            if full[i] is None:            # the module did not use it
+                full[i] = zeros(shape, dtype=dtype)
+        grads = tuple(full)
         for hook in self.hooks:
             answer = hook(self.module, grads, self.grad_outputs)
             if answer is not None:

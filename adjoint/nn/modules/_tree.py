@@ -7,7 +7,7 @@ from typing import Any, Self, cast
 from adjoint.autograd.leaves import zero_gradient
 from adjoint.base.errors import ArgumentError
 from adjoint.core.tensor import Parameter, Tensor
-from adjoint.nn.modules._handle import HookTable
+from adjoint.nn.modules._handle import HookTable, typename
 
 
 class ModuleTree:
@@ -25,7 +25,7 @@ class ModuleTree:
             raise AttributeError(f"cannot assign {kind} before Module.__init__() call: "
                                  "begin your __init__ with super().__init__()")
         if not isinstance(name, str):
-            raise TypeError(f"{kind} name should be a string. Got {type(name).__name__}")
+            raise TypeError(f"{kind} name should be a string. Got {typename(name)}")
         if "." in name:
             raise KeyError(f'{kind} name can\'t contain ".", got: {name!r}: a dot separates '
                            "modules in the names of a state_dict")
@@ -47,8 +47,8 @@ class ModuleTree:
         """
         self._check_name("buffer", name, "_buffers")
         if tensor is not None and not isinstance(tensor, Tensor):
-            raise TypeError(f"cannot assign '{type(tensor).__name__}' object to buffer '{name}' "
-                            "(Tensor or None required)")
+            raise TypeError(f"cannot assign '{typename(tensor)}' object to buffer '{name}' "
+                            "(torch Tensor or None required)")
         self._buffers[name] = cast("Tensor | None", _announce("buffer", self, name, tensor))
         if persistent:
             self._non_persistent_buffers_set.discard(name)
@@ -71,8 +71,8 @@ class ModuleTree:
             self._parameters[name] = None
             return
         if not isinstance(param, Parameter):
-            raise TypeError(f"cannot assign '{type(param).__name__}' object to parameter '{name}' "
-                            "(nn.Parameter or None required)")
+            raise TypeError(f"cannot assign '{typename(param)}' object to parameter '{name}' "
+                            "(torch.nn.Parameter or None required)")
         if param.grad_fn is not None:
             raise ArgumentError(
                 f"Cannot assign non-leaf Tensor to parameter '{name}'. Model parameters must be "
@@ -89,7 +89,7 @@ class ModuleTree:
         if module is not None and not isinstance(module, ModuleTree):
             raise TypeError(f"{type(module).__name__} is not a Module subclass")
         if not isinstance(name, str):
-            raise TypeError(f"module name should be a string. Got {type(name).__name__}")
+            raise TypeError(f"module name should be a string. Got {typename(name)}")
         if hasattr(self, name) and name not in self._modules:
             raise KeyError(f"attribute '{name}' already exists")
         if "." in name:

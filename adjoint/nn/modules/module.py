@@ -10,7 +10,7 @@ from adjoint.base import dtypes
 from adjoint.base.errors import ArgumentError, DTypeError, NotSupported
 from adjoint.core.tensor import Parameter, Tensor
 from adjoint.nn.modules._conversion import converted
-from adjoint.nn.modules._handle import HookTable, RemovableHandle, add_hook
+from adjoint.nn.modules._handle import HookTable, RemovableHandle, add_hook, typename
 from adjoint.nn.modules._hooks import (
     ModuleHooks,
     register_module_forward_hook,
@@ -110,14 +110,14 @@ class Module(ModuleHooks, ModuleState):
             state["_modules"][name] = value
         elif name in state.get("_parameters", ()):
             if value is not None:
-                raise TypeError(f"cannot assign '{type(value).__name__}' as parameter '{name}' "
-                                "(nn.Parameter or None expected): to change its values "
+                raise TypeError(f"cannot assign '{typename(value)}' as parameter '{name}' "
+                                "(torch.nn.Parameter or None expected): to change its values "
                                 f"write into it under no_grad, self.{name}.copy_(...)")
             self.register_parameter(name, value)
         elif name in state.get("_modules", ()):
             if value is not None:
-                raise TypeError(f"cannot assign '{type(value).__name__}' as child module '{name}' "
-                                "(nn.Module or None expected)")
+                raise TypeError(f"cannot assign '{typename(value)}' as child module '{name}' "
+                                "(torch.nn.Module or None expected)")
             state["_modules"][name] = value
         elif name in state.get("_buffers", ()) or isinstance(value, Buffer):
             self._set_buffer(name, value)
@@ -126,8 +126,8 @@ class Module(ModuleHooks, ModuleState):
 
     def _set_buffer(self, name: str, value: Any) -> None:
         if value is not None and not isinstance(value, Tensor):
-            raise TypeError(f"cannot assign '{type(value).__name__}' as buffer '{name}' "
-                            "(nn.Buffer, Tensor or None expected)")
+            raise TypeError(f"cannot assign '{typename(value)}' as buffer '{name}' "
+                            "(torch.nn.Buffer, torch.Tensor or None expected)")
         if isinstance(value, Buffer):
             self._forget(name, "_parameters", "_modules")
             self.register_buffer(name, value, value.persistent)

@@ -192,6 +192,41 @@ class RNNBase(Module):
         tensor_input(self, hx, "hx")
         return (hx,)
 
+    # What subclasses override and call, under PyTorch's names.
+    def check_input(self, input: Tensor, batch_sizes: Tensor | None) -> None:
+        """Raise unless `input` fits the layer: (T, B, I), or packed (sum of lengths, I)."""
+        rank = 2 if batch_sizes is not None else 3
+        if input.dim() != rank:
+            raise ShapeError(f"input must have {rank} dimensions, got {input.dim()}")
+        self._check_input(input)
+
+    def get_expected_hidden_size(self, input: Tensor, batch_sizes: Tensor | None
+                                 ) -> tuple[int, int, int]:
+        """The shape of h_0 for this input."""
+        batch = int(batch_sizes[0]) if batch_sizes is not None else input.size(
+            0 if self.batch_first else 1)
+        return self._expected_hidden(batch)[0][1]
+
+    def check_hidden_size(self, hx: Tensor, expected_hidden_size: tuple[int, int, int],
+                          msg: str = "Expected hidden size {}, got {}") -> None:
+        """Raise, in the words of `msg`, unless `hx` has that shape."""
+        if hx.size() != tuple(expected_hidden_size):
+            raise ShapeError(msg.format(tuple(expected_hidden_size), list(hx.size())))
+
+    def check_forward_args(self, input: Tensor, hidden: Any, batch_sizes: Tensor | None) -> None:
+        """`check_input`, and `check_hidden_size` of the state."""
+        self.check_input(input, batch_sizes)
+        batch = self.get_expected_hidden_size(input, batch_sizes)[1]
+        self._check_hidden(hidden if self.mode == "LSTM" else (hidden,), batch)
+
+    def permute_hidden(self, hx: Any, permutation: Tensor | None) -> Any:
+        """The state with its sequences in another order."""
+        if permutation is None:
+            return hx
+        if isinstance(hx, tuple):
+            return tuple(h.index_select(1, permutation) for h in hx)
+        return hx.index_select(1, permutation)
+
     # -- computation --------------------------------------------------------------------------
     def forward(self, input: Any, hx: Any = None) -> tuple[Any, Any]:
         state = self._given(hx)
@@ -203,10 +238,11 @@ class RNNBase(Module):
                              f"{input.ndim}D instead; the shape is {tuple(input.shape)}")
         self._check_input(input)
         batched = input.ndim == 3
-        if state is not None and any(s.ndim != input.ndim for s in state):
+        odd = next((s for s in state or () if s.ndim != input.ndim), None)
+        if odd is not None:
             raise ShapeError(
                 f"For {'batched' if batched else 'unbatched'} {input.ndim}-D input, hx should also "
-                f"be {input.ndim}-D but got {[s.ndim for s in state]}-D")
+                f"be {input.ndim}-D but got {odd.ndim}-D tensor")
         axis = 1 if not batched else 0 if self.batch_first else 1
         if not batched:
             input = input.unsqueeze(1)

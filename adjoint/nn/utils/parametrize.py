@@ -67,7 +67,8 @@ class ParametrizationList(ModuleList):
             for i, part in enumerate(new):
                 if not isinstance(part, Tensor):
                     raise ArgumentError("'right_inverse' must return a Tensor or a Sequence of "
-                                        f"tensors; element {i} is of type {type(part).__name__}")
+                                        f"tensors (list, tuple...). Got element {i} of the "
+                                        f"sequence with type {type(part).__name__}.")
                 self._hold(f"original{i}", part, isinstance(original, Parameter), wanted, original)
         if not unsafe:
             self._check_forward(original)
@@ -94,13 +95,12 @@ class ParametrizationList(ModuleList):
                                 f"{type(got).__name__}.")
         if got.dtype != original.dtype:
             raise ArgumentError("Registering a parametrization may not change the dtype of the "
-                                "tensor, unless `unsafe` flag is enabled: it was "
-                                f"{original.dtype}, the parametrized one is {got.dtype}")
+                                "tensor, unless `unsafe` flag is enabled.\nunparametrized dtype: "
+                                f"{original.dtype}\nparametrized dtype: {got.dtype}")
         if got.shape != original.shape:
             raise ShapeError("Registering a parametrization may not change the shape of the "
-                             f"tensor, unless `unsafe` flag is enabled: it was "
-                             f"{tuple(original.shape)}, the parametrized one is "
-                             f"{tuple(got.shape)}")
+                             "tensor, unless `unsafe` flag is enabled.\nunparametrized shape: "
+                             f"{original.shape}\nparametrized shape: {got.shape}")
 
     def right_inverse(self, value: Tensor) -> None:
         """Assign: set the originals so that the parametrized tensor is ``value``."""
@@ -135,7 +135,10 @@ def _inject_class(module: Module) -> None:
 
     def refuse_pickle(self: Module) -> Any:
         raise ArgumentError("Serialization of parametrized modules is only supported through "
-                            "state_dict(); or remove the parametrizations first")
+                            "state_dict(). See:\nhttps://pytorch.org/tutorials/beginner/"
+                            "saving_loading_models.html#saving-loading-a-general-checkpoint-for-"
+                            "inference-and-or-resuming-training\nor remove the parametrizations "
+                            "first")
 
     def deep_copy(self: Module, memo: dict[int, Any]) -> Module:
         made = self.__new__(self.__class__)
@@ -145,7 +148,8 @@ def _inject_class(module: Module) -> None:
                               dict(self.__class__.__dict__))
         return made
 
-    members: dict[str, Any] = {"__getstate__": refuse_pickle}
+    members: dict[str, Any] = {"__getstate__": refuse_pickle,
+                               "__module__": ParametrizationList.__module__}
     if not hasattr(base, "__deepcopy__"):
         members["__deepcopy__"] = deep_copy
     module.__class__ = type(f"Parametrized{base.__name__}", (base,), members)

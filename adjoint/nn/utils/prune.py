@@ -17,7 +17,6 @@ from adjoint.base.errors import (
     AssertedError,
     DTypeError,
     IndexOutOfRange,
-    ShapeError,
 )
 from adjoint.base.errors import missing as _missing
 from adjoint.core.tensor import Tensor
@@ -74,8 +73,8 @@ class BasePruningMethod(ABC):
         original = getattr(module, name if old is None else name + "_orig")
         scores = original if importance_scores is None else importance_scores
         if tuple(scores.shape) != tuple(original.shape):
-            raise ShapeError(f"importance_scores should have the same shape as parameter {name} of "
-                             f"{module}, got {list(scores.shape)} vs {list(original.shape)}")
+            raise AssertedError("importance_scores should have the same shape as parameter "
+                                f"{name} of {module}, got {scores.shape} vs {original.shape}")
         if old is None:
             before = _F["ones_like"](original.detach())
         else:
@@ -97,8 +96,8 @@ class BasePruningMethod(ABC):
         """``t`` with zeros where this method prunes it."""
         scores = t if importance_scores is None else importance_scores
         if tuple(scores.shape) != tuple(t.shape):
-            raise ShapeError("importance_scores should have the same shape as tensor t, got "
-                             f"{list(scores.shape)} vs {list(t.shape)}")
+            raise AssertedError("importance_scores should have the same shape as tensor t, got "
+                             f"{scores.shape} vs {t.shape}")
         before = _F["ones_like"](t) if default_mask is None else default_mask
         out: Tensor = t * self.compute_mask(scores, before).to(t.dtype)
         return out
@@ -153,7 +152,7 @@ class PruningContainer(BasePruningMethod):
         if method.PRUNING_TYPE == "unstructured":
             left = mask == 1
         elif method.PRUNING_TYPE == "structured":
-            dim = _axis(t, method.dim)
+            dim = _validate_pruning_dim(t, method.dim)
             others = [d for d in range(t.ndim) if d != dim]
             left = (slice(None),) * dim + (mask.sum(others) != 0,)
         elif method.PRUNING_TYPE == "global":
@@ -187,8 +186,8 @@ class CustomFromMask(BasePruningMethod):
     def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
         """The given mask, and the one so far."""
         if tuple(default_mask.shape) != tuple(self.mask.shape):
-            raise AssertedError(f"default_mask shape {list(default_mask.shape)} must match "
-                                f"self.mask shape {list(self.mask.shape)}")
+            raise AssertedError(f"default_mask shape {default_mask.shape} must match "
+                                f"self.mask shape {self.mask.shape}")
         out: Tensor = default_mask * self.mask.to(default_mask.dtype)
         return out
 
@@ -199,7 +198,7 @@ class _Lowest(BasePruningMethod):
     PRUNING_TYPE = "unstructured"
 
     def __init__(self, amount: Amount) -> None:
-        _check_amount(amount)
+        _validate_pruning_amount_init(amount)
         self.amount = amount
 
     def _scores(self, t: Tensor) -> Tensor:
@@ -236,7 +235,7 @@ class _Slices(BasePruningMethod):
     PRUNING_TYPE = "structured"
 
     def __init__(self, amount: Amount, dim: int = -1) -> None:
-        _check_amount(amount)
+        _validate_pruning_amount_init(amount)
         self.amount, self.dim = amount, dim
 
     def _scores(self, t: Tensor, dim: int) -> Tensor:
@@ -244,11 +243,8 @@ class _Slices(BasePruningMethod):
 
     def compute_mask(self, t: Tensor, default_mask: Tensor) -> Tensor:
         """0 for the slices of lowest score, and where the mask so far is 0."""
-        if t.ndim <= 1:
-            raise ArgumentError("Structured pruning can only be applied to multidimensional "
-                                f"tensors. Found tensor of shape {list(t.shape)} with {t.ndim} "
-                                "dims")
-        dim = _axis(t, self.dim)
+        _validate_structured_pruning(t)
+        dim = _validate_pruning_dim(t, self.dim)
         n = t.shape[dim]
         count = _count(self.amount, n)
         keep = np.zeros(n, bool)
@@ -266,8 +262,7 @@ class LnStructured(_Slices):
         self.n = n
 
     def _scores(self, t: Tensor, dim: int) -> Tensor:
-        others = [d for d in range(t.ndim) if d != dim]
-        return _F["norm"](t, p=self.n, dim=others)
+        return _compute_norm(t, self.n, dim)
 
 
 class RandomStructured(_Slices):
@@ -278,7 +273,7 @@ class RandomStructured(_Slices):
 
 
 # ---------------------------------------------------------------------------------- arguments
-def _check_amount(amount: Any) -> None:
+def _validate_pruning_amount_init(amount: Any) -> None:
     if isinstance(amount, bool) or not isinstance(amount, (int, float, np.number)):
         raise DTypeError(f"Invalid type for amount: {amount}. Must be int or float.")
     whole = isinstance(amount, (int, np.integer))
@@ -287,19 +282,39 @@ def _check_amount(amount: Any) -> None:
                             "non-negative integer")
 
 
+def _validate_pruning_amount(amount: Amount, tensor_size: int) -> None:
+    if isinstance(amount, (int, np.integer)) and amount > tensor_size:
+        raise ArgumentError(f"amount={amount} should be smaller than the number of parameters "
+                            f"to prune={tensor_size}")
+
+
+def _compute_nparams_toprune(amount: Amount, tensor_size: int) -> int:
+    """How many of ``tensor_size`` go."""
+    whole = isinstance(amount, (int, np.integer))
+    return int(amount) if whole else round(amount * tensor_size)
+
+
 def _count(amount: Amount, size: int) -> int:
-    """How many of ``size`` go."""
-    if isinstance(amount, (int, np.integer)):
-        if amount > size:
-            raise ArgumentError(f"amount={amount} should be smaller than the number of parameters "
-                                f"to prune={size}")
-        return int(amount)
-    return round(amount * size)
+    _validate_pruning_amount(amount, size)
+    return _compute_nparams_toprune(amount, size)
 
 
-def _axis(t: Tensor, dim: int) -> int:
+def _validate_structured_pruning(t: Tensor) -> None:
+    if t.ndim <= 1:
+        raise ArgumentError("Structured pruning can only be applied to multidimensional tensors. "
+                            f"Found tensor of shape {t.shape} with {t.ndim} dims")
+
+
+def _compute_norm(t: Tensor, n: Any, dim: int) -> Tensor:
+    """The norm of each slice along ``dim``."""
+    dim = _validate_pruning_dim(t, dim)
+    norm: Tensor = _F["norm"](t, p=n, dim=[d for d in range(t.ndim) if d != dim])
+    return norm
+
+
+def _validate_pruning_dim(t: Tensor, dim: int) -> int:
     if not -t.ndim <= dim < t.ndim:
-        raise IndexOutOfRange(f"Invalid index {dim} for tensor of size {list(t.shape)}: "
+        raise IndexOutOfRange(f"Invalid index {dim} for tensor of size {t.shape}; "
                               f"{t.ndim} axes, so {-t.ndim} to {t.ndim - 1}")
     return dim % t.ndim
 

@@ -78,6 +78,18 @@ class PackedSequence(_Packed):
         """The same in int32."""
         return self._call("int")
 
+    def short(self) -> PackedSequence:
+        """The same in int16."""
+        return self._call("short")
+
+    def char(self) -> PackedSequence:
+        """The same in int8."""
+        return self._call("char")
+
+    def byte(self) -> PackedSequence:
+        """The same in uint8."""
+        return self._call("byte")
+
     def pin_memory(self) -> PackedSequence:
         """Returns itself: pinning has no meaning on the CPU."""
         return self
@@ -128,6 +140,8 @@ def pack_padded_sequence(input: Tensor, lengths: Tensor | Sequence[int], batch_f
     if given.size == 0 or given.min() <= 0:
         raise ArgumentError("Length of all samples has to be greater than 0, but found an element "
                             f"in 'lengths' that is <= 0: {given.tolist()}")
+    if not input.numel():
+        raise ArgumentError("Cannot pack empty tensors.")
     if given.max() > steps:
         raise ShapeError(f"pack_padded_sequence: a length is {given.max()}, but the padded "
                          f"input {tuple(input.shape)} has {steps} steps")
@@ -204,7 +218,7 @@ def pad_sequence(sequences: Tensor | Iterable[Tensor], batch_first: bool = False
                             f"{padding_side}.")
     items = list(sequences.unbind(0) if isinstance(sequences, Tensor) else sequences)
     if not items:
-        raise ArgumentError("Expected a non-empty list of Tensors")
+        raise ArgumentError("received an empty list of sequences")
     for i, item in enumerate(items):
         if not isinstance(item, Tensor):
             raise DTypeError(f"expected Tensor as element {i} in argument 0, but got "

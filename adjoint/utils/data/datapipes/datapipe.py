@@ -117,7 +117,7 @@ class IterDataPipe(_Pipe, IterableDataset[T_co]):
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         if "__iter__" in cls.__dict__ and not cls._own_rules:
-            cls.__iter__ = hooked(cls.__dict__["__iter__"])       # type: ignore[method-assign]  # wrapped
+            setattr(cls, "__iter__", hooked(cls.__dict__["__iter__"]))  # noqa: B010  # a method
 
     def __iter__(self) -> Iterator[T_co]:
         return self

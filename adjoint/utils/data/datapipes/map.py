@@ -21,6 +21,7 @@ from adjoint.utils.data.seeds import draw_seed
 
 __all__ = ["Batcher", "Concater", "MapDataPipe", "Mapper", "SequenceWrapper", "Shuffler",
            "Zipper"]
+__path__: list[str] = []        # a package, as there: programs import `map.callable`
 
 
 class SequenceWrapperMapDataPipe(MapDataPipe[Any]):
