@@ -80,7 +80,8 @@ def checkpoint_chain(functions: Any, input: Any, *, segments: int | str | None =
     """functions[-1](... functions[0](input)), keeping for backward only what a schedule keeps.
 
     Exactly one of
-    segments     how many; "sqrt" (the default): about sqrt(n) segments, each run again once
+    segments     how many; "sqrt" (the default): about 2 sqrt(n) arrays at the peak, each
+                 segment run again once
                  (Chen et al., arXiv 1604.06174); "log": halves of halves, about log2(n) inputs
                  held, about log2(n) / 2 extra forward passes
     checkpoints  at most so many held inputs, the fewest extra runs (Griewank and Walther's

@@ -11,7 +11,7 @@ All planners here return the same kind of schedule, a list of steps over stages 
 
 - `revolve`: the fewest stage runs for equal stages and a number of checkpoints (Griewank and
   Walther, "Algorithm 799: revolve", ACM TOMS 26, 2000).
-- `sqrt_chain`: about sqrt(n) segments, one extra forward pass (Chen et al., arXiv 1604.06174).
+- `sqrt_chain`: about 2 sqrt(n) arrays, one extra forward pass (Chen et al., arXiv 1604.06174).
 - `log_chain`: halving, O(log n) checkpoints and O(n log n) time (the same paper, section 4.3).
 - `optimal_chain`: the fastest schedule within a byte budget for unequal stages, by dynamic
   programming over (first stage, last stage, memory), (Beaumont et al., "Optimal checkpointing for
