@@ -512,3 +512,10 @@ def test_switches_and_traces_that_libraries_ask_for() -> None:
     assert ad.cuda._initialized is ad.cuda.is_initialized() is False
     with pytest.raises(RuntimeError, match="FlopCounterMode counts"):
         ad.jit._get_trace_graph(nn.Linear(1, 1), (ad.ones(1),))
+def test_lerp_starts_from_the_nearer_end() -> None:
+    """Weight 1 gives the end itself; an infinite start does not spoil weights from 1/2 on."""
+    start, end = ad.tensor([1e8, -1.0, 3.0]), ad.tensor([0.3, 0.1, 7.0])
+    assert (ad.lerp(start, end, 1.0) == end).all() and (ad.lerp(start, end, 0.0) == start).all()
+    low, far = ad.full((3,), -np.inf), ad.full((3,), 2.0)
+    assert low.lerp(far, 0.5).tolist() == [-np.inf] * 3
+    assert low.lerp(far, 0.4).isnan().all() and far.lerp(low, 0.5).isnan().all()

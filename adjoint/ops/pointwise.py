@@ -82,8 +82,10 @@ _record.many = _remainders
 floor_divide_op = pointwise("floor_divide", lambda a, b: ex.floordiv_(a, b), node="DivBackward2",
                             refuses={"b": "div_floor_cpu"})
 square = pointwise("square", lambda x: x * x, node="PowBackward0")
-lerp_op = pointwise("lerp", lambda a, b, w: a + w * (b - a), node="LerpBackward1",
-                    refuses={"biu": "lerp_kernel_scalar"})
+lerp_op = pointwise("lerp", lambda a, b, w: where_(     # from the nearer end: b itself where w is 1
+                    ex.abs_(w) < 0.5, a + w * (b - a), b - (b - a) * (1 - w)),
+                    slope={"a": lambda w: 1 - w, "b": lambda w: w, "w": lambda a, b: b - a},
+                    node="LerpBackward1", refuses={"biu": "lerp_kernel_scalar"})
 addcmul_op = pointwise("addcmul", lambda x, a, b, *, value: x + value * a * b,
                        refuses={"b": "addcmul_cpu_out"})
 NO_INTEGER_DIVISION = (
