@@ -343,3 +343,29 @@ def test_functions_in_the_body_of_a_class_are_no_methods(tmp_path: Path) -> None
                           cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
     assert done.stdout.splitlines() == ["(0.0, torch.Size([1, 1, 2, 2])) (1.0, 0.0) 0.5",
                                         "True True True"], done.stderr
+
+
+ANNOTATED = '''
+import torch
+import torch.fx._symbolic_trace as st
+from torch.fx._compatibility import compatibility
+
+def graph(module: torch.nn.Module) -> torch._C.Graph: ...
+
+class Tracer(st.Tracer):
+    @st.compatibility(is_backward_compatible=True)
+    def is_leaf_module(self, module, name):
+        return True
+
+net = torch.nn.Sequential(torch.nn.Linear(2, 2))
+print([n.op for n in Tracer().trace(net).nodes], isinstance(1, torch._C.Value),
+      compatibility is st.compatibility)
+'''
+
+
+def test_names_that_annotate_and_mark(tmp_path: Path) -> None:
+    (tmp_path / "program.py").write_text(ANNOTATED)
+    done = subprocess.run([sys.executable, "-m", "adjoint", "run", "--as-torch", "program.py"],
+                          cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
+    assert done.stdout.splitlines() == ["['placeholder', 'call_module', 'output'] False True"], (
+        done.stderr)

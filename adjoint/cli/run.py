@@ -44,6 +44,7 @@ _AUTOGRAD = {"autograd": "adjoint.hips"}
 _INNER = {ours: [k for k, v in RENAMED.items() if v == ours and k.startswith(f"torch{ours[7:]}.")]
           for ours in ("adjoint._higher_order_ops",)}
 _FILES = ("PyTorchFileReader", "PyTorchFileWriter")   # classes that annotations name
+_OF_TRACES = ("Block", "Graph", "Node", "Value")            # the same, in `torch._C`
 _JAX = {"jax": "adjoint.jax"}
 
 
@@ -162,6 +163,8 @@ def serve_program() -> None:
     serve_torch()
     for name, stand_in in (*ABSENT_DTYPES.items(), *((n, kind(n)) for n in _FILES)):
         vars(adjoint).setdefault(name, stand_in)
+    for name in _OF_TRACES:
+        vars(adjoint._C).setdefault(name, kind(name))
     for name in ABSENT:
         vars(adjoint).setdefault(name, importlib.import_module(f"torch.{name}"))
     setattr(adjoint, "finfo", LimitsOf)  # noqa: B010  # of these dtypes too

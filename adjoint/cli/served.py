@@ -33,6 +33,7 @@ RENAMED = {
     "torch.fx.subgraph_rewriter": "adjoint.fx.rewriter",
     "torch.fx.proxy": "adjoint.fx.tracer",
     "torch.fx._symbolic_trace": "adjoint.fx.tracer",
+    "torch.fx._compatibility": "adjoint.fx.tracer",
     "torch.fx.experimental": "adjoint.fx",
     "torch.fx.experimental.proxy_tensor": "adjoint._subclasses",
     "torch.distributions.exp_family": "adjoint.distributions.distribution",

@@ -24,6 +24,12 @@ class TraceError(AdjointError, ValueError, RuntimeError):
     """What a program does with a proxy depends on values, which tracing has not."""
 
 
+def compatibility(is_backward_compatible: bool) -> Callable[[Any], Any]:
+    """A decorator that leaves what it is given as it is: it says for readers of PyTorch's source
+    whether the function may change. Tracers of libraries mark theirs with it."""
+    return lambda f: f
+
+
 class Proxy:
     """Stands for a value while a program is traced; `node` is what makes it."""
 
