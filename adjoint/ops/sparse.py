@@ -133,8 +133,8 @@ def integers(name: str, x: Any) -> Array:
 
 
 @public("sparse_coo_tensor", method=False)
-def sparse_coo_tensor(indices: Any, values: Any = None, size: Any = None, *, dtype: Any = None,
-                      device: Any = None, requires_grad: bool = False,
+def sparse_coo_tensor(indices: Any = None, values: Any = None, size: Any = None, *,
+                      dtype: Any = None, device: Any = None, requires_grad: bool = False,
                       check_invariants: Any = None, is_coalesced: Any = None,
                       pin_memory: bool = False) -> Any:
     """A sparse tensor from positions (sparse_dim, nnz) and values (nnz, ...); values of repeated
@@ -151,7 +151,7 @@ def sparse_coo_tensor(indices: Any, values: Any = None, size: Any = None, *, dty
                         "invariants, but checks incur performance overhead; here positions are "
                         "always checked.", once=True)
     if values is None:                                   # sparse_coo_tensor(size)
-        shape = tuple(indices)
+        shape = tuple(size if indices is None else indices)
         at = np.zeros((len(shape), 0), I64)
         held = FUNCTIONS["empty"]((0,), dtype=dtype)
         return make(at, held.requires_grad_(requires_grad), shape, True)

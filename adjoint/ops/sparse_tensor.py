@@ -5,6 +5,7 @@ tensor, which carries the gradient. Positions may repeat until `coalesce()` sums
 """
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable
 from typing import Any
@@ -37,7 +38,8 @@ TURNED = {sparse_csr: sparse_csc, sparse_csc: sparse_csr, sparse_bsr: sparse_bsc
           sparse_bsc: sparse_bsr}
 ZERO_STAYS = ("abs", "asin", "asinh", "atan", "atanh", "ceil", "erf", "expm1", "floor", "log1p",
               "relu", "round", "sgn", "sign", "sin", "sinh", "sqrt", "square", "tan", "tanh",
-              "trunc")
+              "trunc", "deg2rad", "rad2deg", "erfinv", "isinf", "isnan", "isposinf", "isneginf",
+              "signbit")
 
 
 class SparseArray(MetaArray):
@@ -419,10 +421,17 @@ class SparseTensor(Tensor, own=True):
         """With float64 values."""
         return self._with(self._held.double())
 
+    def bool(self) -> Any:
+        """With truth values."""
+        return self._with(self._held.bool())
+
     def __len__(self) -> int:
         return int(self.shape[0])
 
     def __getitem__(self, index: Any) -> Any:
+        if isinstance(index, tuple) and index and all(type(i) is int for i in index):
+            first = self[index[0]]
+            return first[index[1:]] if len(index) > 1 else first
         if not isinstance(index, int):
             raise NotSupported("a sparse tensor is indexed by an integer only: call to_dense(), or "
                                "index_select on its values")
@@ -453,7 +462,59 @@ class SparseTensor(Tensor, own=True):
         at[dim] -= start
         return make(at, index_op(self._held, keep, dims=(0,)), shape, self._sorted)
 
+    def index_select(self, dim: int, index: Any) -> Any:
+        """The places `index` of an axis, in that order."""
+        c, dim = self.coalesce(), normalize_dim(dim, len(self.shape))
+        shape = (*self.shape[:dim], index.numel(), *self.shape[dim + 1:])
+        if dim >= self.sparse_dim():
+            return make(c._at, c._held.index_select(dim - self.sparse_dim() + 1, index), shape,
+                        True)
+        new, found = np.nonzero(index.array.reshape(-1, 1) == c._at[dim])    # place by place
+        at = c._at[:, found]
+        at[dim] = new
+        return make(at, index_op(c._held, found, dims=(0,)), shape, False)
+
+    def select(self, dim: int, index: int) -> Any:
+        """The part at one place of an axis, without that axis."""
+        dim = normalize_dim(dim, len(self.shape))
+        if dim == 0:
+            return self[int(index)]
+        size = self.shape[dim]
+        if not -size <= index < size:
+            raise IndexOutOfRange(f"select(): index {index} out of range for tensor of size "
+                                  f"{list(self.shape)} at dimension {dim}")
+        part = self.narrow(dim, index % size, 1)
+        shape = (*self.shape[:dim], *self.shape[dim + 1:])
+        if dim < self.sparse_dim():
+            return make(np.delete(part._at, dim, 0), part._held, shape, self._sorted)
+        return make(part._at, part._held.squeeze(dim - self.sparse_dim() + 1), shape, self._sorted)
+
+    def permute(self, *dims: Any) -> Any:
+        """Axes in another order; sparse ones stay before dense ones."""
+        given = dims[0] if len(dims) == 1 and not isinstance(dims[0], int) else dims
+        order = [normalize_dim(d, len(self.shape)) for d in given]
+        split = self.sparse_dim()
+        if sorted(order[:split]) != list(range(split)) or sorted(order) != list(
+                range(len(self.shape))):
+            raise ArgumentError(f"permute(sparse_coo): {tuple(given)} is no order of {split} sparse"
+                                f" axes and then {self.dense_dim()} dense ones")
+        held = self._held.permute(0, *(d - split + 1 for d in order[split:]))
+        return make(self._at[order[:split]], held, tuple(self.shape[d] for d in order), False)
+
+    def unsqueeze(self, dim: int) -> Any:
+        """With an axis of one place more."""
+        dim = normalize_dim(dim, len(self.shape) + 1)
+        shape = (*self.shape[:dim], 1, *self.shape[dim:])
+        if dim > self.sparse_dim():
+            return make(self._at, self._held.unsqueeze(dim - self.sparse_dim() + 1), shape,
+                        self._sorted)
+        return make(np.insert(self._at, dim, 0, 0), self._held, shape, self._sorted)
+
     __hash__ = Tensor.__hash__
+
+    def __deepcopy__(self, memo: Any) -> Any:
+        return make(self._at.copy(), copy.deepcopy(self._held, memo), tuple(self.shape),
+                    self._sorted, self.layout, self._block)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         return make, (self._at, self._held, tuple(self.shape), self._sorted, self.layout,
