@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from adjoint.autograd.engine import running_walk
 from adjoint.autograd.forward import Forward
 from adjoint.autograd.function import Function, run_function
 from adjoint.autograd.modes import enable_grad, is_grad_enabled
@@ -189,6 +190,7 @@ class Rule:
     # (*ts) -> (outs, residuals) and (residuals, cts) -> cotangents, where residuals are kept
     saving: Any = None
     pull_saved: Any = None
+    symbolic = False            # does the pull tell None, for no cotangent, from zeros?
     native = True               # `run` is made of ops, and so works on values of any level
 
     def __init__(self, run: Callable[..., Any], push: Callable[..., Any],
@@ -257,6 +259,7 @@ class _Recorded(Function):
     @staticmethod
     def forward(ctx: Any, rule: Rule, *tensors: Any) -> Any:
         ctx.rule, ctx.residuals = rule, None
+        ctx.set_materialize_grads(not rule.symbolic)
         trace = _place(tensors)
         if trace is None and rule.saving is not None:
             outs, residuals = rule.saving(*tensors)
@@ -279,11 +282,15 @@ class _Recorded(Function):
 
     @staticmethod
     def backward(ctx: Any, *cts: Any) -> Any:
+        saved, walk = ctx.saved_tensors, running_walk()
+        again = is_grad_enabled() if walk is None else walk.create
+        if not again:                    # (a walk below a vmap has gradients on: values alone here)
+            saved = tuple([s.detach() if s._rg and not s.level else s for s in saved])
         if ctx.residuals is None:
-            return (None, *ctx.rule.pull(ctx.saved_tensors, cts))
+            return (None, *ctx.rule.pull(saved, cts))
         kept, spec = list(ctx.residuals[0]), ctx.residuals[1]
-        saved, n = ctx.saved_tensors, len(ctx.places)
-        if ctx.again and is_grad_enabled():
+        n = len(ctx.places)
+        if ctx.again and again:
             return (None, *ctx.rule.pull(saved[n:], cts))
         for i, r in zip(ctx.places, saved[:n], strict=True):
             kept[i] = r
@@ -315,6 +322,7 @@ class custom_vjp:
         self.fun, self.fixed, self.count = fun, tuple(nondiff_argnums), arity(fun)
         self.fwd: Any = None
         self.bwd: Any = None
+        self.symbolic_zeros = False
 
     def defvjp(self, fwd: Callable[..., Any], bwd: Callable[..., Any]) -> None:
         """Set the rule: `fwd(*args) -> (output, residuals)`, and
@@ -352,7 +360,7 @@ class custom_vjp:
                     pull_saved(residuals, cts), primals, strict=True))
             return transpose(linear, [zeros_like_value(o) for o in outs], tangents)
         rule = Rule(lambda *ts: call.outputs(self.fun(*call.arguments(ts))), push, pull)
-        rule.saving, rule.pull_saved = saving, pull_saved
+        rule.saving, rule.pull_saved, rule.symbolic = saving, pull_saved, self.symbolic_zeros
         return rule
 
 

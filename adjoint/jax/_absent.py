@@ -24,7 +24,7 @@ _OTHER = "it is not written"
 # with that end (those of JAX's primitives).
 MODULES: dict[str, tuple[str, str]] = {
     "api_util": (_PROGRAM, "argnums_partial debug_info:_partial.debug_info "
-                 "donation_vector flatten_axes flatten_fun:_partial.flatten_fun "
+                 "donation_vector flatten_axes:_flat.flatten_axes flatten_fun:_partial.flatten_fun "
                  "flatten_fun_nokwargs:_partial.flatten_fun_nokwargs "
                  "rebase_donate_argnums safe_map:_util.safe_map "
                  "shaped_abstractify:core.get_aval"),
@@ -172,14 +172,13 @@ NAMES: dict[str, tuple[str, str]] = {
              "get_opaque_trace_state:_inside.get_opaque_trace_state "
              "trace_state_clean:_inside.trace_state_clean "
              "valid_jaxtype:_inside.valid_jaxtype"),
-    "custom_derivatives": (_PROGRAM, "CustomVJPPrimal SymbolicZero custom_jvp_call_p "
-                           "custom_vjp_call_p custom_vjp_primal_tree_values "
-                           "zero_from_primal"),
+    "custom_derivatives": (_PROGRAM, "custom_jvp_call_p "
+                           "custom_vjp_call_p custom_vjp_primal_tree_values"),
     "debug": (_DEVICES, "inspect_array_sharding visualize_array_sharding visualize_sharding"),
     "lax": (_PROGRAM, "*_p"),
     "lax.linalg": (_PROGRAM, "*_p"),
-    "sharding": (_DEVICES, "AbstractDevice AbstractMesh ManualAxisType auto_axes explicit_axes "
-                 "get_abstract_mesh get_mesh reshard set_mesh use_abstract_mesh"),
+    "sharding": (_DEVICES, "AbstractDevice ManualAxisType auto_axes explicit_axes "
+                 "get_mesh reshard set_mesh use_abstract_mesh"),
     "stages": (_BINARY, "ArgInfo Compiled CompilerOptions"),
 }
 _HERE = __name__.rpartition(".")[0]

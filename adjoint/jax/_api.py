@@ -436,6 +436,9 @@ class Device:
     def __repr__(self) -> str:
         return "CpuDevice(id=0)"
 
+    def __str__(self) -> str:
+        return "cpu:0"
+
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Device)
 

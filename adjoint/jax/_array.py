@@ -314,6 +314,8 @@ class ShapeDtypeStruct:
 
     def __init__(self, shape: Any, dtype: Any, *, weak_type: bool = False,
                  sharding: Any = None, **_: Any) -> None:
+        if dtype is None:
+            raise ValueError("ShapeDtypeStruct: dtype must be specified.")
         self.shape = tuple(shape)
         self.dtype = dtype if getattr(dtype, "name", "").startswith("key<") else as_dtype(dtype)
         self.weak_type = weak_type
@@ -328,6 +330,19 @@ class ShapeDtypeStruct:
     def size(self) -> int:
         """Number of elements."""
         return int(np.prod(self.shape, dtype=np.int64))
+
+    def __len__(self) -> int:
+        if not self.shape:
+            raise TypeError("len() of unsized object")
+        return int(self.shape[0])
+
+    def __bool__(self) -> bool:
+        return True
+
+    def update(self, **fields: Any) -> Any:
+        """The same with other fields: `shape`, `dtype`, `weak_type`, `sharding`."""
+        return type(self)(**{"shape": self.shape, "dtype": self.dtype, "weak_type": self.weak_type,
+                             "sharding": self.sharding, **fields})
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, ShapeDtypeStruct) and (self.shape, self.dtype) == (
@@ -351,6 +366,9 @@ class ShapedArray(ShapeDtypeStruct):
     def __repr__(self) -> str:
         weak = ", weak_type=True" if self.weak_type else ""
         return f"ShapedArray({self.str_short()}{weak})"
+
+    def __str__(self) -> str:
+        return ("~" if self.weak_type else "") + self.str_short()
 
 
 # ------------------------------------------------------------------ levels
@@ -458,8 +476,18 @@ def escaped(x: Array) -> None:
     """UnexpectedTracerError: an array outlived the run that hides its values."""
     raise errors.UnexpectedTracerError(
         "Encountered an unexpected tracer. A function had a side effect that let an intermediate "
-        f"value, a traced array with shape {describe(x)}, escape the run of jit, loop or branch "
+        f"value, a traced array with shape {describe(x)}, escape the transform, loop or branch "
         "that made it: return it, in place of storing it outside")
+
+
+def outlived(x: Array) -> bool:
+    """True for a value of a run or a transform that is over."""
+    if RUN.pulls:
+        return False
+    if x.trace is not None and x.trace.closed:
+        return True
+    t: Any = x.tensor
+    return not t.trace.alive if t.level else bool(t._rg) and not RUN.tapes
 
 
 class KeyOperand(TypeError):
@@ -471,7 +499,7 @@ def checked(name: str, xs: Any) -> list[Any]:
     out = []
     for i, x in enumerate(xs):
         if type(x) is Array:
-            if x.trace is not None and x.trace.closed and not RUN.pulls:
+            if (x.trace is not None or x.tensor._rg or x.tensor.level) and outlived(x):
                 escaped(x)
         elif pair_of(x) is None:
             if hasattr(x, "__jax_array__"):
@@ -535,7 +563,7 @@ def joined(name: str, xs: Any, numeric: bool = False, floating: bool = False
 def tensor_of(x: Any, name: str = "asarray") -> Any:
     """One operand as a tensor of its own dtype."""
     if type(x) is Array:
-        if x.trace is not None and x.trace.closed and not RUN.pulls:
+        if (x.trace is not None or x.tensor._rg or x.tensor.level) and outlived(x):
             escaped(x)
         return x.tensor
     x, = checked(name, (x,))
@@ -547,7 +575,7 @@ def tensor_of(x: Any, name: str = "asarray") -> Any:
 def as_array(x: Any, name: str = "asarray") -> Any:
     """One operand as an array; Python's numbers are weak."""
     if type(x) is Array:
-        if x.trace is not None and x.trace.closed and not RUN.pulls:
+        if (x.trace is not None or x.tensor._rg or x.tensor.level) and outlived(x):
             escaped(x)
         return x
     x, = checked(name, (x,))

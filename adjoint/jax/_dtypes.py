@@ -19,6 +19,12 @@ from adjoint.base.errors import NotSupported
 Pair = tuple[np.dtype[Any], bool]          # (dtype, is it weak)
 
 
+_WORDS = {"jax_numpy_rank_promotion": ("allow", "warn", "raise"),
+          "jax_numpy_dtype_promotion": ("standard", "strict"),
+          "jax_legacy_prng_key": ("allow", "warn", "error"),
+          "jax_default_prng_impl": ("threefry2x32", "rbg", "unsafe_rbg")}
+
+
 class Config:
     """The flags that `jax.config.update` sets.
 
@@ -55,6 +61,10 @@ class Config:
         """Set a flag; AttributeError for a name that is none."""
         if name not in self.values:
             raise AttributeError(f"Unrecognized config option: {name}")
+        words = _WORDS.get(name)
+        if words and not (value in words or getattr(value, "value", None) in words):
+            raise ValueError(f"new enum value must be in {list(words)}, got {value} of type "
+                             f"{type(value)}.")
         self.values[name] = value
         self.watched = bool(self.values["jax_debug_nans"] or self.values["jax_debug_infs"]
                             or self.values["jax_numpy_rank_promotion"] != "allow")

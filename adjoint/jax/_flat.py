@@ -11,7 +11,13 @@ from adjoint.core.tensor import wrap
 from adjoint.func.reverse import FLOAT0
 from adjoint.jax._array import Array, as_array, describe, is_array_like, make
 from adjoint.jax._trace import traced
-from adjoint.jax.tree_util import PyTreeDef, flat, keystr, tree_leaves_with_path
+from adjoint.jax.tree_util import (
+    PyTreeDef,
+    flat,
+    keystr,
+    prefix_leaves,
+    tree_leaves_with_path,
+)
 
 F = Callable[..., Any]
 
@@ -95,6 +101,22 @@ class Leaves:
         return unflatten(self.like.back(tensors), self.spec)
 
 
+class Beside(Leaves):
+    """An auxiliary output: what is no array of ours comes back as it was given."""
+
+    def __init__(self, tree: Any) -> None:
+        found, self.spec = flat(tree)
+        self.found = [None if type(x) is Array or is_key(x) else (x,) for x in found]
+        self.arrays = [x for x, kept in zip(found, self.found, strict=True) if kept is None]
+        self.like = Like(self.arrays)
+
+    def tree(self, tensors: Sequence[Any]) -> Any:
+        """The tree with these tensors' arrays among its leaves."""
+        arrays = iter(self.like.back(tensors))
+        return unflatten([next(arrays) if kept is None else kept[0] for kept in self.found],
+                         self.spec)
+
+
 class Flat:
     """`fun(*args, **kwargs)` as a function of the tensors of `args`, giving a list of tensors;
     the structure of its last output, and its auxiliary output, are kept."""
@@ -104,7 +126,7 @@ class Flat:
         self.fun, self.kwargs, self.has_aux, self.what = fun, kwargs or {}, has_aux, what
         self.given = Leaves(args)
         self.out: Leaves
-        self.aux: Leaves
+        self.aux: Beside
 
     def __call__(self, *tensors: Any) -> Any:
         found = self.fun(*self.given.tree(tensors), **self.kwargs)
@@ -113,7 +135,7 @@ class Flat:
                 raise TypeError("expected function with aux output to return a two-element tuple, "
                                 f"but got type {type(found)} with value {found!r:.80}")
             found, extra = found
-            self.aux = Leaves(extra, "aux")
+            self.aux = Beside(extra)
         self.out = Leaves(found, self.what)
         return (self.out.tensors, self.aux.tensors) if self.has_aux else self.out.tensors
 
@@ -164,6 +186,20 @@ class Moving:
         for k, v in zip(self.places, found, strict=True):
             full[k] = v
         return unflatten(full, self.leaves.spec)
+
+
+def flatten_axes(name: str, treedef: PyTreeDef, axis_tree: Any, *, kws: bool = False,
+                 tupled_args: bool = False) -> list[Any]:
+    """One entry of a prefix of axes, None among them, per leaf of a structure."""
+    try:
+        return prefix_leaves(axis_tree, treedef.unflatten([0] * treedef.num_leaves),
+                             lambda x: x is None)
+    except ValueError:
+        hint = (" In particular, you're passing in a single argument which means that it is a tuple"
+                " of one.") if tupled_args and isinstance(axis_tree, tuple) else ""
+        raise ValueError(f"{name} specification must be a tree prefix of the corresponding value, "
+                         f"got specification {axis_tree} for value tree {treedef}.{hint}"
+                         ) from None
 
 
 def conjugate(t: Any) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Sequence
 from functools import update_wrapper
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -14,9 +14,9 @@ from adjoint.base.tree import beside, unflatten
 from adjoint.core.tensor import wrap
 from adjoint.jax._array import Array, as_array, describe, make, moves
 from adjoint.jax._flat import FLOAT0, Leaves, conjugate, is_key, leaf, zeros
-from adjoint.jax._trace import RUN
+from adjoint.jax._trace import RUN, pulling
 from adjoint.jax.errors import UnexpectedTracerError
-from adjoint.jax.tree_util import PyTreeDef, flat, split
+from adjoint.jax.tree_util import PyTreeDef, flat, split, tree_map
 
 F = Callable[..., Any]
 
@@ -68,9 +68,52 @@ class _Ruled:
         return bound.args
 
 
-def _arguments_only(name: str, fun: F, call: _Called) -> None:
-    """UnexpectedTracerError for a function with a rule that closes over a value of a derivative,
-    which would get none."""
+class SymbolicZero:
+    """A tangent or cotangent that is zero whatever the values are, for rules that ask to see it."""
+
+    __slots__ = ("aval",)
+
+    def __init__(self, aval: Any) -> None:
+        self.aval = aval
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Of the array that it stands for."""
+        return tuple(self.aval.shape)
+
+    @property
+    def dtype(self) -> Any:
+        """Of the array that it stands for."""
+        return self.aval.dtype
+
+    @staticmethod
+    def from_primal_value(value: Any) -> SymbolicZero:
+        """The zero of the tangents of a value."""
+        return SymbolicZero(as_array(value).aval)
+
+    def __repr__(self) -> str:
+        return f"SymbolicZero({self.aval})"
+
+
+class CustomVJPPrimal(NamedTuple):
+    """An argument of a forward rule that asks for symbolic zeros.
+
+    perturbed  is a derivative taken of it?
+    """
+
+    value: Any
+    perturbed: bool
+
+
+def zero_from_primal(val: Any, symbolic_zeros: bool = False) -> Any:
+    """The zero tangent of a value; symbolic_zeros: as a `SymbolicZero`."""
+    x = as_array(val)
+    return SymbolicZero(x.aval) if symbolic_zeros else make(zeros(x), x.weak_type)
+
+
+def _arguments_only(name: str, fun: Any, call: _Called) -> None:
+    """UnexpectedTracerError for a function with a rule, or for a rule, that closes over a value of
+    a derivative, which would get none."""
     if not any(map(moves, call.given.tensors)):
         return
     cells = getattr(fun, "__closure__", None) or ()
@@ -137,10 +180,11 @@ class custom_jvp(_Ruled):
     """
 
     rule: Any = None
+    symbolic = False
 
     def defjvp(self, jvp: F, symbolic_zeros: bool = False) -> F:
         """Set the rule: `jvp(*nondiff, primals, tangents) -> (output, tangent)`."""
-        self.rule = jvp
+        self.rule, self.symbolic = jvp, symbolic_zeros
         return jvp
 
     def defjvps(self, *jvps: F | None) -> None:
@@ -149,7 +193,6 @@ class custom_jvp(_Ruled):
             raise TypeError("Can't use ``defjvps`` with ``nondiff_argnums``.")
 
         def whole(primals: Any, tangents: Any) -> Any:
-            from adjoint.jax.tree_util import tree_map
             out = self(*primals)
             shares = [r(t, out, *primals) for r, t in zip(jvps, tangents, strict=True) if r]
             zero = tree_map(lambda x: as_array(x) * 0, out)
@@ -164,7 +207,8 @@ class custom_jvp(_Ruled):
             raise AttributeError(f"No JVP defined for custom_jvp function {self.__name__} using "
                                  "defjvp.")
         call = _Called(self._bound(args, kwargs), self.nondiff_argnums)
-        _arguments_only(self.__name__, self.fun, call)
+        for part in (self.fun, self.rule):
+            _arguments_only(self.__name__, part, call)
         made = _recorded("custom_jvp_call", self, call, jvp=self.rule)
         if made is not None:
             return made[0]
@@ -173,9 +217,13 @@ class custom_jvp(_Ruled):
         def rule(primals: Any, tangents: Any) -> Any:
             arrays = call.given.like.back(primals)
             ts = [_tangent(t, a) for t, a in zip(tangents, arrays, strict=True)]
+            if self.symbolic:
+                ts = [t if moves(x) else SymbolicZero(a.aval)
+                      for t, a, x in zip(ts, arrays, call.given.tensors, strict=True)]
             spec = call.given.spec
-            found = self.rule(*call.constants, unflatten(arrays, spec), unflatten(ts, spec))
-            return self._checked(found)
+            with pulling():
+                found = self.rule(*call.constants, unflatten(arrays, spec), unflatten(ts, spec))
+                return self._checked(found)
         run.defjvp(rule)
         found = run(*call.given.tensors)
         return call.out.tree(found)
@@ -194,7 +242,7 @@ class custom_jvp(_Ruled):
                             f"but got {out.treedef} and {PyTreeDef(spec)} respectively.")
         made = []
         for t, o in zip(ts, out.arrays, strict=True):
-            if getattr(t, "dtype", None) == FLOAT0:
+            if getattr(t, "dtype", None) == FLOAT0 or type(t) is SymbolicZero:
                 made.append(wrap(np.zeros(o.shape, np.float32)))
                 continue
             x = leaf(t)
@@ -223,26 +271,28 @@ class custom_vjp(_Ruled):
 
     fwd: Any = None
     bwd: Any = None
+    symbolic = False
 
     def defvjp(self, fwd: F, bwd: F, symbolic_zeros: bool = False, optimize_remat: bool = False
                ) -> None:
         """Set the rule: `fwd(*args) -> (output, residuals)` and `bwd(*nondiff, residuals, ct) ->`
         a tuple with a cotangent per differentiable argument."""
-        self.fwd, self.bwd = fwd, bwd
+        self.fwd, self.bwd, self.symbolic = fwd, bwd, symbolic_zeros
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if self.fwd is None:
             raise AttributeError(f"No VJP defined for custom_vjp function {self.__name__} using "
                                  "defvjp.")
         call = _Called(self._bound(args, kwargs), self.nondiff_argnums)
-        _arguments_only(self.__name__, self.fun, call)
+        for part in (self.fun, self.fwd, self.bwd):
+            _arguments_only(self.__name__, part, call)
         made = _recorded("custom_vjp_call", self, call, fwd=self.fwd, bwd=self.bwd)
         if made is not None:
             return made[0]
         run = _func.custom_vjp(lambda *ts: call.outputs(self.fun(*call.all(ts))))
 
         def fwd(*ts: Any) -> Any:
-            found = self.fwd(*call.all(ts))
+            found = self.fwd(*self._seen(call, ts))
             if not isinstance(found, (list, tuple)) or len(found) != 2:
                 raise TypeError(
                     f"Custom VJP fwd rule {getattr(self.fwd, '__name__', 'fwd')} for function "
@@ -253,15 +303,27 @@ class custom_vjp(_Ruled):
             moving = tuple(x.tensor if type(x) is Array else None for x in leaves)
             return call.outputs(found[0]), (moving, _Residuals(leaves, spec))
         run.defvjp(fwd, lambda res, cts: self._pulled(call, res, cts))
+        run.symbolic_zeros = self.symbolic
         found = run(*call.given.tensors)
         return call.out.tree(found)
 
+    def _seen(self, call: _Called, tensors: Sequence[Any]) -> tuple[Any, ...]:
+        """The arguments as the forward rule sees them."""
+        full = call.all(tensors)
+        if not self.symbolic:
+            return full
+        follows = iter(map(moves, call.given.tensors))
+        return tuple(a if i in call.fixed else tree_map(
+            lambda x: CustomVJPPrimal(x, next(follows)), a) for i, a in enumerate(full))
+
     def _pulled(self, call: _Called, res: Any, cts: Any) -> Any:
         residuals = res[1].filled(res[0])
-        arrays = [_tangent(zeros(o) if c is None else conjugate(c), o)
+        arrays = [SymbolicZero(o.aval) if c is None and self.symbolic else
+                  _tangent(zeros(o) if c is None else conjugate(c), o)
                   for c, o in zip(cts, call.out.arrays, strict=True)]
-        found = self.bwd(*call.constants, residuals, unflatten(arrays, call.out.spec))
-        return _cotangents(self, call.given, found)
+        with pulling():
+            found = self.bwd(*call.constants, residuals, unflatten(arrays, call.out.spec))
+            return _cotangents(self, call.given, found)
 
 
 class _Residuals:
@@ -299,7 +361,7 @@ def _cotangents(f: custom_vjp, given: Leaves, found: Any) -> tuple[Any, ...]:
         out += parts
     made: list[Any] = []
     for c, a in zip(out, given.arrays, strict=True):
-        if c is None or is_key(a) or not is_inexact(a.dtype):
+        if c is None or type(c) is SymbolicZero or is_key(a) or not is_inexact(a.dtype):
             made.append(None)
             continue
         x = leaf(c)

@@ -14,7 +14,7 @@ from adjoint.base.dtypes import is_inexact
 from adjoint.base.tree import Spec, unflatten
 from adjoint.core.tensor import wrap
 from adjoint.func.reverse import Pull, one_for
-from adjoint.jax._array import Array, as_array, describe, make
+from adjoint.jax._array import Array, as_array, describe, is_traced, make
 from adjoint.jax._flat import (
     FLOAT0,
     Flat,
@@ -345,6 +345,8 @@ def linear_transpose(fun: F, *primals: Any, reduce_axes: Sequence[Any] = ()) -> 
         raise TypeError("linear_transpose only supports [float or complex] -> [float or complex], "
                         f"and integer -> integer functions, but got {ins} -> {outs}.")
     wanted = Leaves(out)
+    hidden.__name__ = _name(fun)
+    _check_linear(hidden, points, out, pull)
 
     def transposed(ct: Any) -> Any:
         given = Leaves(ct)
@@ -358,6 +360,32 @@ def linear_transpose(fun: F, *primals: Any, reduce_axes: Sequence[Any] = ()) -> 
                             f"({', '.join(map(describe, given.arrays))})")
         return pull(ct)
     return transposed
+
+
+def _check_linear(fun: F, points: Any, out: Any, pull: F) -> None:
+    """NotImplementedError for a function whose pull-back differs from place to place: it has been
+    run at zeros, and is run at two other points."""
+    def spread(tree: Any, start: float) -> Any:
+        arrays = Leaves(tree)
+        return unflatten([make(wrap(np.sin(np.arange(a.size) * 2.3 + start).reshape(
+            a.shape).astype(a.dtype)), a.weak_type) for a in arrays.arrays], arrays.spec)
+    given = Leaves(out)
+    if not given.arrays or not all(is_inexact(a.dtype) for a in given.arrays):
+        return
+    ct = spread(out, 1.0)
+    here = Leaves(pull(ct)).arrays
+    for start in (1.0, 4.0):
+        there = Leaves(vjp(fun, *spread(points, start))[1](ct)).arrays
+        for a, b in zip(here, there, strict=True):
+            if is_traced(a) or is_traced(b):              # (under another transform: not told)
+                return
+            x, y = (np.asarray(v).astype(np.complex128) for v in (a, b))
+            size = np.abs(y).max(initial=0.0)
+            if not np.allclose(x, y, rtol=0.0, atol=size * 100 * float(np.finfo(a.dtype).eps)):
+                raise NotImplementedError(
+                    "Transpose rule (for reverse-mode differentiation) not implemented: linear_"
+                    f"transpose takes a linear function, but the derivative of {source_of(fun)} is "
+                    "another one at another point")
 
 
 # ------------------------------------------------------------------ Jacobians
@@ -388,7 +416,8 @@ def jacfwd(fun: F, argnums: Any = 0, has_aux: bool = False, holomorphic: bool = 
         wanted = tuple(range(len(moving.tensors)))
         found = _func.jacfwd(f, wanted, has_aux)(*moving.tensors)
         rows, extra = found if has_aux else (found, [])
-        blocks = [[make(b) for b in r] for r in rows]
+        blocks = [[make(b, y.weak_type) for b in r]
+                  for r, y in zip(rows, f.out.arrays, strict=True)]
         result = _blocks(blocks, (), f.out.spec, moving.leaves.spec[2][0] if single
                          else moving.leaves.spec)
         return (result, f.aux.tree(extra)) if has_aux else result
@@ -431,7 +460,7 @@ def _rows(p: Pulled, k: int) -> list[Any]:
     if not is_inexact(y.dtype):
         return [make(wrap(np.zeros((*y.shape, *a.shape), a.dtype))) for a in p.moving.arrays]
     found = _func.vmap(one)(basis)
-    return [make(g.reshape((*y.shape, *a.shape))) for g, a in zip(
+    return [make(g.reshape((*y.shape, *a.shape)), a.weak_type) for g, a in zip(
         found, p.moving.arrays, strict=True)]
 
 

@@ -115,6 +115,54 @@ class Mesh:
                 f"axis_types={self.axis_types})")
 
 
+class AbstractMesh:
+    """The shape of a mesh and the names of its axes, without devices."""
+
+    def __init__(self, axis_sizes: Sequence[int], axis_names: Any = (), axis_types: Any = None
+                 ) -> None:
+        self.axis_sizes = tuple(axis_sizes)
+        self.axis_names = (axis_names,) if isinstance(axis_names, str) else tuple(axis_names)
+        self.axis_types = tuple(axis_types or (AxisType.Auto,) * len(self.axis_sizes))
+
+    @property
+    def shape(self) -> OrderedDict[str, int]:
+        """Axis name -> number of devices along it."""
+        return OrderedDict(zip(self.axis_names, self.axis_sizes, strict=True))
+
+    @property
+    def shape_tuple(self) -> tuple[tuple[str, int], ...]:
+        """The same as pairs."""
+        return tuple(self.shape.items())
+
+    @property
+    def size(self) -> int:
+        """Number of devices; 0 without axes."""
+        return int(np.prod(self.axis_sizes)) if self.axis_sizes else 0
+
+    @property
+    def empty(self) -> bool:
+        """True for a mesh without axes."""
+        return not self.axis_sizes
+
+    def _key(self) -> Any:
+        return self.axis_sizes, self.axis_names, self.axis_types
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, AbstractMesh) and self._key() == other._key()
+
+    def __hash__(self) -> int:
+        return hash(self._key())
+
+    def __repr__(self) -> str:
+        sizes = ", ".join(f"{n!r}: {s}" for n, s in self.shape.items())
+        return f"AbstractMesh({sizes or '()'}, axis_types={self.axis_types})"
+
+
+def get_abstract_mesh() -> AbstractMesh:
+    """The mesh that programs run under: one without axes."""
+    return AbstractMesh(())
+
+
 class Sharding:
     """Where the parts of an array are: here all on the CPU."""
 
@@ -198,7 +246,7 @@ def make_array_from_callback(shape: Sequence[int], sharding: Sharding, data_call
 
 
 _all, make_single_device_sharding = devices, SingleDeviceSharding
-__all__ = ["AxisType", "Mesh", "NamedSharding", "PartitionSpec", "Sharding",
-           "SingleDeviceSharding", "make_array_from_callback", "make_mesh",
+__all__ = ["AbstractMesh", "AxisType", "Mesh", "NamedSharding", "PartitionSpec", "Sharding",
+           "SingleDeviceSharding", "get_abstract_mesh", "make_array_from_callback", "make_mesh",
            "make_single_device_sharding"]
 __getattr__ = _lacking("sharding")

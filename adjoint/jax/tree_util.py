@@ -70,7 +70,21 @@ class PyTreeDef:
 
     def node_data(self) -> Any:
         """(type, metadata) of the root; None for a leaf."""
-        return None if self.spec.kind is None else (self.spec.kind, self.spec.meta)
+        kind, meta, _ = self.spec
+        return None if kind is None else (kind, list(meta) if kind is dict else meta)
+
+    def walk(self, node: F, leaf: F | None, leaves: Iterable[Any]) -> Any:
+        """The leaves folded up the tree: `leaf(x)` at every one (None: itself), and at every node
+        `node(children, metadata)`."""
+        rest = iter(leaves)
+
+        def at(s: _base.Spec) -> Any:
+            if s.kind is None:
+                x = next(rest)
+                return x if leaf is None else leaf(x)
+            meta = list(s.meta) if s.kind is dict else s.meta
+            return node(tuple([at(c) for c in s.children]), meta)
+        return at(self.spec)
 
     def compose(self, inner: PyTreeDef) -> PyTreeDef:
         """This structure with `inner` in the place of every leaf."""
@@ -242,6 +256,9 @@ def tree_transpose(outer_treedef: PyTreeDef, inner_treedef: PyTreeDef | None, py
     """A tree of trees with the two structures exchanged."""
     rows = outer_treedef.flatten_up_to(pytree_to_transpose)
     inner = tree_structure(rows[0]) if inner_treedef is None else inner_treedef
+    found, wanted = tree_structure(pytree_to_transpose), outer_treedef.compose(inner)
+    if inner_treedef is not None and found != wanted:
+        raise TypeError(f"Mismatch\n{found}\n != \n{wanted}")
     columns = zip(*[inner.flatten_up_to(r) for r in rows], strict=True)
     return inner.unflatten([outer_treedef.unflatten(c) for c in columns])
 
@@ -444,6 +461,14 @@ def register_dataclass(nodetype: Any = None, data_fields: Sequence[str] | None =
         own = [f for f in dataclasses.fields(nodetype) if f.init and f.name not in drop_fields]
         meta_fields = [f.name for f in own if f.metadata.get("static", False)]
         data_fields = [f.name for f in own if f.name not in meta_fields]
+    elif dataclasses.is_dataclass(nodetype):
+        init = {f.name for f in dataclasses.fields(nodetype) if f.init} - set(drop_fields)
+        given = {*data_fields, *meta_fields}
+        if given != init:
+            gap = f"Missing fields: {init - given}. Add them to drop_fields to suppress this error."
+            raise ValueError("data_fields and meta_fields must include all dataclass fields with "
+                             "``init=True`` and only them. " + (gap if init - given else
+                             f"Unexpected fields: {given - init}."))
     data, meta = tuple(data_fields), tuple(meta_fields)
 
     def taken(x: Any) -> Any:
@@ -472,3 +497,96 @@ def _partial_parts(p: Any) -> Any:
 
 
 register_pytree_node(Partial, _partial_parts, lambda func, xs: Partial(func, *xs[0], **xs[1]))
+
+
+# ------------------------------------------------------------------ what JAX's own modules ask
+class _Registry:
+    """The table of node types, as an object."""
+
+    def flatten(self, tree: Any, is_leaf: F | None = None) -> tuple[list[Any], PyTreeDef]:
+        """(leaves, structure)."""
+        return tree_flatten(tree, is_leaf)
+
+    def flatten_one_level(self, x: Any) -> tuple[Any, Any] | None:
+        """(children, metadata) of a node; None for a leaf."""
+        return None if split(x) is None else flatten_one_level(x)
+
+    def __contains__(self, kind: Any) -> bool:
+        return kind in (list, tuple, dict, OrderedDict, defaultdict, type(None)) or (
+            _base.is_registered(kind))
+
+    def get(self, kind: Any, default: Any = None) -> Any:
+        """What knows how nodes of that type are taken apart; `default` for leaves."""
+        return self[kind] if kind in self else default
+
+    def __getitem__(self, kind: Any) -> Any:
+        if kind not in self:
+            raise KeyError(kind)
+        return _Entry(flatten_one_level, lambda meta, xs: _base.unflatten(
+            list(xs), _base.Spec(kind, meta, (_base.LEAF,) * len(tuple(xs)))))
+
+
+@dataclasses.dataclass(frozen=True)
+class _Entry:
+    """How nodes of one type are taken apart and made."""
+
+    to_iter: F
+    from_iter: F
+
+
+KeyEntry = Any
+default_registry = _registry = _Registry()
+
+
+def broadcast_prefix(prefix_tree: Any, full_tree: Any, is_leaf: F | None = None) -> list[Any]:
+    """The leaves of a prefix, each as often as the tree has leaves below it."""
+    return prefix_leaves(prefix_tree, full_tree, is_leaf)
+
+
+def prefix_errors(prefix_tree: Any, full_tree: Any, is_leaf: F | None = None) -> list[F]:
+    """Where a tree is no prefix of another one: functions from the name of the prefix to the
+    error in words.
+
+    >>> print(prefix_errors((1, 2), (1, 2, 3))[0]("in_axes"))
+    pytree structure error: different lengths of tuple at key path
+        in_axes
+    At that key path, the prefix pytree in_axes has a subtree of type tuple of length 2, but the \
+full pytree has a subtree of the same type but of length 3.
+    """
+    return list(_differences((), prefix_tree, full_tree, is_leaf))
+
+
+def _differences(at: tuple[Any, ...], prefix: Any, full: Any, is_leaf: F | None) -> Iterable[F]:
+    found = None if is_leaf is not None and is_leaf(prefix) else split(prefix)
+    if found is None:
+        return
+    kind, meta, parts = found
+
+    def error(title: str, text: str) -> F:
+        where = keystr(at)
+        return lambda name: ValueError(
+            f"pytree structure error: {title} at key path\n    {name}{where}\nAt that key path, "
+            f"the prefix pytree {name} has a subtree of type" + text.replace("<name>", name))
+    if type(prefix) is not type(full):
+        yield error("different types", f"\n    {type(prefix)}\nbut at the same key path the full "
+                    f"pytree has a subtree of different type\n    {type(full)}.")
+        return
+    other = split(full)
+    assert other is not None
+    if len(parts) != len(other[2]) and kind in (list, tuple):
+        yield error(f"different lengths of {kind.__name__}", f" {kind.__name__} of length "
+                    f"{len(parts)}, but the full pytree has a subtree of the same type but of "
+                    f"length {len(other[2])}.")
+        return
+    if len(parts) != len(other[2]):
+        yield error("different numbers of pytree children", f"\n    {kind}\nwith {len(parts)} "
+                    "child keys, but at the same key path the full pytree has a subtree of the "
+                    f"same type but with {len(other[2])} child keys.")
+        return
+    if meta != other[1]:
+        yield error("different pytree metadata", f"\n    {kind}\nwith metadata\n    {meta}\nbut "
+                    "at the same key path the full pytree has a subtree of the same type but with "
+                    f"metadata\n    {other[1]}")
+        return
+    for key, a, b in zip(_keys(prefix, kind, meta, len(parts)), parts, other[2], strict=True):
+        yield from _differences((*at, key), a, b, is_leaf)

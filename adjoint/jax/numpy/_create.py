@@ -138,6 +138,9 @@ def _everywhere(shape: Any, value: Any, dtype: Any) -> Any:
 
 def _filled(name: str, value: float) -> Any:
     def run(shape: Any, dtype: Any = None, *, device: Any = None, out_sharding: Any = None) -> Any:
+        if hasattr(dtype, "words"):                      # keys, all the words of which are that
+            from adjoint.jax._keys import KeyArray
+            return KeyArray(run((*_shape(shape), dtype.words), "uint32"), dtype)
         to = asked(dtype, name) or default_dtype("float")
         return make(_everywhere(_shape(shape), value, to))
     run.__name__ = name
