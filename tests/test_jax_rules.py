@@ -233,3 +233,10 @@ def test_arrays_of_keys_by_their_dtype() -> None:
             found = make((2,), key.dtype)
             assert (found.dtype, found.shape) == (key.dtype, (2,))
             assert jax.random.key_data(found).tolist() == [[word] * words] * 2
+
+
+def test_sizes_and_starts_that_do_not_fit() -> None:
+    with pytest.raises(TypeError, match=r"every element be nonnegative, got \(-1,\)"):
+        jax.lax.iota(jnp.float32, -1)
+    with pytest.raises(ValueError, match=r"number of operand dimensions \(2 vs \(3,\)\)"):
+        jax.lax.dynamic_slice(X, (0, 0), (1,))

@@ -154,6 +154,8 @@ def full_like(x: Any, fill_value: Any, dtype: Any = None, shape: Any = None, **_
 
 def iota(dtype: Any, size: int) -> Any:
     """0, 1, 2, ..."""
+    if size < 0:
+        raise TypeError(f"iota shape must have every element be nonnegative, got ({size},).")
     return make(wrap(np.arange(size).astype(as_dtype(dtype))))
 
 
@@ -222,8 +224,8 @@ def _starts(x: Any, starts: Any, sizes: Sequence[int]) -> list[Any]:
     if not isinstance(starts, (tuple, list)):
         starts = list(as_array(starts))
     if len(starts) != x.ndim:
-        raise TypeError("dynamic_slice start_indices must have length equal to ndim, got "
-                        f"{len(starts)} for shape {x.shape}")
+        raise ValueError("Length of slice indices must match number of operand dimensions "
+                         f"({len(starts)} vs {x.shape})")
     out = []
     for s, n, k in zip(starts, x.shape, sizes, strict=True):
         if k > n:
