@@ -218,8 +218,7 @@ class Backward:
                 if leaf._tensor_hooks or leaf._pre_hooks:
                     ct = self._arrived(leaf, ct)
                 elif self.capture:
-                    for p in self.capture.get(leaf, ()):
-                        self.captured[p] = ct
+                    self._capture(leaf, ct)
                 if ct is not None and (self.accumulate or self.into and leaf in self.capture):
                     leaves.accumulate(leaf, ct, self)
                     if (self.special or self.told) and (v := leaf.variable) is not None:
@@ -345,11 +344,9 @@ class Backward:
         if node.ports:
             for key, places in self.capture.items():
                 if type(key) is Port and key.node is node:
-                    for p in places:
-                        self.captured[p] = ct[key.index]
+                    self.captured.update(dict.fromkeys(places, ct[key.index]))
         else:
-            for p in self.capture.get(node, ()):
-                self.captured[p] = ct
+            self.captured.update(dict.fromkeys(self.capture.get(node, ()), ct))
 
     def boxed(self, ct: Any) -> Any:
         """A cotangent as the tensor that user code sees."""
