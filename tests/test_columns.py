@@ -96,7 +96,7 @@ def bits(*tensors: Any) -> list[bytes]:
 @pytest.mark.parametrize("z", [lambda x, b: x + b, lambda x, b: b + x,
                                lambda x, b: ad.sin(x) + b, lambda x, b: x + ad.sin(b)],
                          ids=["x + b", "b + x", "sin(x) + b", "x + sin(b)"])
-@pytest.mark.parametrize("shape", [(512, 256), (4, 192, 128)], ids=str)
+@pytest.mark.parametrize("shape", [(512, 256), (4, 192, 256)], ids=str)
 def test_gradients_of_an_added_row(used: list[str], f: Any, z: Any, shape: Any) -> None:
     """The bits are those of a walk that somebody watches, which makes them one by one."""
     def run() -> list[bytes]:

@@ -117,8 +117,10 @@ def test_results_of_several_parts_have_their_classes_and_pickle() -> None:
     assert a == (1, 2) and (a.values, a.indices) == (1, 2) and a._asdict() == {
         "values": 1, "indices": 2}
     assert a._replace(values=3) == kind._make([3, 2]) and type(a._replace(values=3)) is kind
-    for wrong in (lambda: kind(1), lambda: kind(1, 2, 3), lambda: kind(1, 2, index=3),
-                  lambda: kind(1, values=2)):
+    assert kind((1, 2)) == (1, 2)
+    with pytest.raises(TypeError, match="constructor requires a sequence"):
+        kind(1)
+    for wrong in (lambda: kind(1, 2, 3), lambda: kind(1, 2, index=3), lambda: kind(1, values=2)):
         with pytest.raises(ValueError, match=r"max\(values, indices\) got"):
             wrong()
     with pytest.raises(AttributeError, match="return_types"):

@@ -46,7 +46,7 @@ CLASSES = {
     "adjoint.core.tensor.Size": "torch",
     "adjoint.core.tensor.Tensor": "torch",
     "adjoint.core.tensor.Parameter": "torch.nn.parameter",
-    "adjoint.core.node.Node": "torch.autograd.graph",
+    "adjoint.core.node.GraphNode": "torch.autograd.graph",
     "adjoint.core.node.GradientEdge": "torch.autograd.graph",
     "adjoint.core.node.RemovableHandle": "torch.utils.hooks",
     "adjoint.autograd.anomaly.detect_anomaly": "torch.autograd.anomaly_mode",
