@@ -12,7 +12,8 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from functools import reduce
+from typing import Any
 
 import numpy as np
 
@@ -23,7 +24,7 @@ from adjoint.core.bind import retried, value_of
 from adjoint.core.modes import Observer, watchers
 from adjoint.core.tensor import Kept, OutRef, Tensor, owner_of, wrap
 from adjoint.kernels import alloc
-from adjoint.memory import limits, needs
+from adjoint.memory import limits, needs, nested
 from adjoint.memory.lineage import (
     Handle,
     Lineage,
@@ -35,6 +36,7 @@ from adjoint.memory.lineage import (
     ours,
     recompute,
 )
+from adjoint.memory.nested import BudgetReport, Inside
 from adjoint.memory.planner import BudgetError
 from adjoint.memory.repeats import Going, Repeats
 from adjoint.memory.shortage import STAYS, Shortage, first_step, margin, with_margin
@@ -45,22 +47,6 @@ SMALL = 256          # bytes; smaller residuals stay where they are
 MANY = 256          # storages from which on one ranking serves several times
 _MARK = alloc.MARK
 BEYOND = 16          # a step that does not fit is measured up to this part of the machine's memory
-
-
-class BudgetReport(NamedTuple):
-    """What a budget did so far: bytes and seconds.
-
-    peak: most live bytes; dropped, spilled: bytes given up, to be computed again or on disk;
-    recomputed: seconds spent computing again, writing and reading; runs: ops run again (a count);
-    planned: steps that followed a plan (a count).
-    """
-
-    peak: int
-    dropped: int
-    spilled: int
-    recomputed: float
-    runs: int
-    planned: int
 
 
 class budget(saved_tensors_hooks, Observer):
@@ -77,6 +63,8 @@ class budget(saved_tensors_hooks, Observer):
     (also a MemoryError) says which op did not fit and names a budget that is enough: to find it,
     the step runs on, and the error comes when the block ends, an optimizer is about to step, or a
     backward ends that is like one before it. The state that optimizers will make is foretold.
+    A block inside of another budget's holds the lower limit of both; the outer one carries it out,
+    so that either block's residuals can be given up in either.
 
     >>> import adjoint as ad
     >>> x = ad.ones(4, 4, requires_grad=True)
@@ -101,6 +89,8 @@ class budget(saved_tensors_hooks, Observer):
         self._kinds = needs.Kinds()
         self._top = 1 << 62               # what may be live before room has to be made
         self._words: Any = None           # the allocator's counters
+        self._inside: list[Inside | None] = []     # what each of its blocks lies in
+        self._done = BudgetReport(0, 0, 0, 0.0, 0, 0)     # in blocks inside of other budgets
         self._last: tuple[needs.Kind, int] | None = None
         self._frame: Any = None
         self._fresh: list[tuple[Storage, Out]] = []   # hidden results, saved before `after`
@@ -109,7 +99,7 @@ class budget(saved_tensors_hooks, Observer):
         self._now = 0
         self._active = 0
         self._exact = False
-        self._outer_limit = 0
+        self._outer_limit = 0       # of other threads, or set by hand
         self._least = 0
         self._trying = False        # what does not fit is tried in another way
         self._stepping: Any = None  # the optimizer that steps
@@ -121,9 +111,13 @@ class budget(saved_tensors_hooks, Observer):
 
     # ------------------------------------------------------------------ entering
     def __enter__(self) -> budget:  # type: ignore[override]  # the hooks' own returns nothing
+        outer = next((o for o in reversed(watchers.observers.get()) if isinstance(o, budget)), None)
+        self._inside.append(Inside(outer, self) if outer is not None else None)
+        if outer is not None:
+            return self                               # the outer one carries it out
         self._exact = alloc.install()
         self._words, _ = alloc.counters()
-        super().__enter__()
+        self._hook()
         self._held.append(watchers.push(watchers.observers, self))
         self._active += 1
         if self._active == 1:
@@ -138,6 +132,10 @@ class budget(saved_tensors_hooks, Observer):
         return self
 
     def __exit__(self, *exc: object) -> None:
+        inside, error = self._inside.pop(), exc[1]
+        if inside is not None:
+            inside.leave(error)
+            return
         self._note_peak()
         self._active -= 1
         if not self._active:
@@ -145,14 +143,32 @@ class budget(saved_tensors_hooks, Observer):
             self._top = 1 << 62
             limits.leave(id(self))
         watchers.pop(self._held.pop())
-        super().__exit__(*exc)
-        error = exc[1]
-        if error is None and not self._active:
+        self._unhook()
+        if error is not None or not self._active:
+            self._explain(error)
+
+    def _hook(self) -> None:
+        super().__enter__()
+
+    def _unhook(self) -> None:
+        super().__exit__(None, None, None)
+
+    def _hold(self, limit: int) -> None:
+        """Keep within `limit` from now on."""
+        self.limit = limit
+        if self._short is None:                       # (else that goes on beyond any limit)
+            limits.ask(id(self), limit)
+            self._top = limit - margin(limit)
+            self._shrink(0)
+
+    def _explain(self, error: object) -> None:
+        """A block has ended: raise what did not fit into it."""
+        if error is None:
             self._tell("the block")
         if isinstance(error, MemoryError) and not isinstance(error, BudgetError):
             asked = needs.asked(error)
             most = self._most() + asked                # (what ran has let go of its own)
-            if self._stepping is not None and not self._active:
+            if self._stepping is not None:
                 most = max(most, self.live() + first_step(self._stepping))
             raise self._error(most, asked) from error
 
@@ -160,21 +176,22 @@ class budget(saved_tensors_hooks, Observer):
         """What was done so far."""
         if self._active:
             self._note_peak()
-        planned = self._repeats.planned if self._repeats else 0
-        return BudgetReport(self._peak, self._dropped, self._spilled, self._seconds, self._runs,
-                            planned)
+        own = BudgetReport(self._peak, self._dropped, self._spilled, self._seconds, self._runs,
+                           self._repeats.planned if self._repeats else 0)
+        return reduce(BudgetReport.followed_by, nested.reports(self._inside),
+                      own.followed_by(self._done))
 
     # ------------------------------------------------------------------ live bytes
     def live(self) -> int:
         """The bytes that count now."""
         return self._words[0] if self._exact else self.lineage.live
 
-    def _note_peak(self) -> None:
-        self._peak = max(self._peak, self._most())
-
     def _most(self) -> int:
         """The most that was live since the last mark."""
         return self._words[_MARK] if self._exact else self.lineage.live
+
+    def _note_peak(self) -> None:
+        self._peak = max(self._peak, self._most())
 
     def _mark(self) -> int:
         if not self._exact:
@@ -236,7 +253,7 @@ class budget(saved_tensors_hooks, Observer):
         record = None
         if node is not None and needs.recordable(args, made):
             self._now = node.seq
-            record = self._record(op, args, attrs, made, node, seconds, need)
+            record = self.lineage.recorded(op, args, attrs, made, node, seconds, need, self._fresh)
         if self._repeats is not None:
             self._give_up(self._repeats.forward(frame.kind, record, seconds, need, frame.other))
         gap = frame.kind.gap                # what the program makes by itself before the next op
@@ -272,19 +289,6 @@ class budget(saved_tensors_hooks, Observer):
                         self.drop(s, how)
                     else:
                         self._waiting.append((s, how))
-
-    def _record(self, op: Any, args: Any, attrs: Any, made: Any, node: Any, seconds: float,
-                need: int) -> Record:
-        lineage = self.lineage
-        record = Record(op, [lineage.slot(a) for a in args], attrs, seconds, need,
-                        (node.code, node.lasti))
-        for i, t in enumerate(made):
-            lineage.made(record, i, t.array)
-        for s, out in self._fresh:
-            if out.index >= len(made) and s.live() is not None:
-                lineage.shown(record, s, out)
-        lineage.tie(record, node)
-        return record
 
     # ------------------------------------------------------------------ residuals
     def pack(self, saved: Any, node: Any) -> Any:
@@ -397,8 +401,7 @@ class budget(saved_tensors_hooks, Observer):
         frame = self._frame
         if frame is None or frame.storages is None:
             return
-        frame.held = None
-        frame.seconds = time.perf_counter() - frame.begun
+        frame.held, frame.seconds = None, time.perf_counter() - frame.begun
         if not self._exact:
             for c in results:
                 if type(c) is np.ndarray:
@@ -449,8 +452,7 @@ class budget(saved_tensors_hooks, Observer):
 
     def give(self, over: int) -> int:
         """Free at least `over` bytes if possible, the cheapest first; returns how many."""
-        # of many, an eighth goes by one ranking
-        freed = self._take(over) if len(self._ranked) > self._stale else 0
+        freed = self._take(over) if len(self._ranked) > self._stale else 0      # (an eighth)
         if freed < over:
             self._ranked = [(self._score(s), s.number, s)
                             for s in list(self.lineage.table.values())

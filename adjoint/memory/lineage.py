@@ -244,6 +244,19 @@ class Lineage:
         cell = share_cell(t)
         return Slot(self.storage(owner), array, owner, cell, cell.version)
 
+    def recorded(self, op: Any, args: Any, attrs: Any, made: Any, node: Any, seconds: float,
+                 need: int, fresh: Sequence[tuple[Storage, Out]]) -> Record:
+        """The record of an op that made `made` and, hidden, what is `fresh`."""
+        record = Record(op, [self.slot(a) for a in args], attrs, seconds, need,
+                        (node.code, node.lasti))
+        for i, t in enumerate(made):
+            self.made(record, i, t.array)
+        for s, out in fresh:
+            if out.index >= len(made) and s.live() is not None:
+                self.shown(record, s, out)
+        self.tie(record, node)
+        return record
+
     def made(self, record: Record, index: int, array: Any) -> Storage | None:
         """Note that output `index` of `record` is `array`; None where it shows older memory."""
         owner = owner_of(array)

@@ -1,0 +1,162 @@
+"""A budget inside of another one, and beside checkpoints: wherever the inner block lies, it works
+where one budget around everything does (F82)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from helpers_budget import chain, counted, exact, grads, leaf, peak_of, same
+
+import adjoint as ad
+from adjoint.kernels import alloc
+
+__all__ = ["counted"]
+budget = ad.memory.budget
+Loss = Callable[[Any, Any], Any]
+
+
+def whole(limit: int, x: Any, w: Any) -> Any:
+    with budget(limit):
+        return grads(lambda x, w: chain(chain(x, w), w).sum(), x, w)
+
+
+def first_half(limit: int, x: Any, w: Any) -> Any:
+    """What the inner block has saved can be given up after it has ended."""
+    def loss(x: Any, w: Any) -> Any:
+        with budget(limit):
+            h = chain(x, w)
+        return chain(h, w).sum()
+    with budget(limit):
+        return grads(loss, x, w)
+
+
+def second_half(limit: int, x: Any, w: Any) -> Any:
+    """What the outer block has saved can be given up in the inner one."""
+    def loss(x: Any, w: Any) -> Any:
+        h = chain(x, w)
+        with budget(limit):
+            return chain(h, w).sum()
+    with budget(limit):
+        return grads(loss, x, w)
+
+
+def backward(limit: int, x: Any, w: Any) -> Any:
+    with budget(limit):
+        loss = chain(chain(x, w), w).sum()
+        with budget(limit):
+            return [g.numpy().copy() for g in ad.autograd.grad(loss, (x, w))]
+
+
+def tight_outer(limit: int, x: Any, w: Any) -> Any:
+    with budget(limit), budget(4 * limit):
+        return grads(lambda x, w: chain(chain(x, w), w).sum(), x, w)
+
+
+def tight_inner(limit: int, x: Any, w: Any) -> Any:
+    with budget(4 * limit), budget(limit):
+        return grads(lambda x, w: chain(chain(x, w), w).sum(), x, w)
+
+
+def twice_the_same(limit: int, x: Any, w: Any) -> Any:
+    held = budget(limit)
+    with held, held:
+        return grads(lambda x, w: chain(chain(x, w), w).sum(), x, w)
+
+
+NESTED = (first_half, second_half, backward, tight_outer, tight_inner, twice_the_same)
+
+
+@exact
+@pytest.mark.parametrize("program", NESTED, ids=lambda f: f.__name__)
+@pytest.mark.parametrize("spill", [True, False])
+def test_a_nested_budget_works_where_a_single_one_does(program: Any, spill: bool,
+                                                       monkeypatch: Any) -> None:
+    monkeypatch.setattr(f"{__name__}.budget", lambda b: ad.memory.budget(b, spill=spill))
+    x, w = leaf(0), leaf(1, 64, 64)
+    want = grads(lambda x, w: chain(chain(x, w), w).sum(), x, w)
+    full, _ = peak_of(lambda: grads(lambda x, w: chain(chain(x, w), w).sum(), x, w))
+    base = alloc.live()
+    limit = base + int((full - base) * 0.45)
+    same(whole(limit, x, w), want)
+    peak, got = peak_of(lambda: program(limit, x, w))
+    same(got, want)
+    assert peak <= limit
+
+
+@exact
+def test_the_lower_limit_of_both_holds_as_long_as_both_do() -> None:
+    x = leaf(0)
+    low, high = alloc.live() + 2_000_000, alloc.live() + 4_000_000
+    with budget(high) as outer:
+        y = x.sin()
+        with budget(low):
+            with pytest.raises(MemoryError), budget(low):
+                np.ones(3_000_000, np.uint8)
+            np.ones(1_000_000, np.uint8)
+        np.ones(3_000_000, np.uint8)
+        assert outer.limit == high
+        with pytest.raises(MemoryError):
+            np.ones(5_000_000, np.uint8)
+        y.sum().backward()
+
+
+@exact
+def test_what_does_not_fit_the_inner_one_is_told_there_and_the_least_is_enough() -> None:
+    """The outer block goes on; the budget that the error names works."""
+    x, w = leaf(0), leaf(1, 64, 64)
+    want = grads(lambda x, w: chain(x, w).sum(), x, w)
+    def step(limit: int) -> Any:
+        with budget(limit):
+            return grads(lambda x, w: chain(x, w).sum(), x, w)
+    with budget("1GB"):
+        with pytest.raises(ad.memory.BudgetError) as told:
+            step(alloc.live() + 100_000)
+        same(step(10**9), want)
+    assert told.value.least is not None
+    with budget("1GB"):
+        same(step(told.value.least), want)
+
+
+@exact
+def test_each_of_them_reports_its_own_block() -> None:
+    x, w = leaf(0), leaf(1, 64, 64)
+    full, _ = peak_of(lambda: grads(lambda x, w: chain(x, w).sum(), x, w))
+    base = alloc.live()
+    inner = budget(base + (full - base) // 2)
+    with budget("1GB") as outer:
+        roomy = np.ones(2 * (full - base), np.uint8)
+        del roomy
+        assert outer.report().dropped == 0
+        with inner:
+            grads(lambda x, w: chain(x, w).sum(), x, w)
+            within = inner.report()
+        grads(lambda x, w: chain(x, w).sum(), x, w)
+    assert within.peak <= inner.limit < outer.report().peak
+    assert within.dropped + within.spilled > 0
+    assert inner.report() == within
+    assert outer.report().dropped == within.dropped
+
+
+@exact
+def test_between_other_hooks() -> None:
+    """Hooks of the program between the two are left alone: the innermost of all counts."""
+    x, w = leaf(0), leaf(1, 64, 64)
+    seen: list[Any] = []
+    def loss(x: Any, w: Any) -> Any:
+        with ad.autograd.graph.saved_tensors_hooks(lambda t: seen.append(t) or t, lambda t: t):
+            h = x.exp()
+            many = len(seen)
+            with budget("1GB"):
+                h = chain(h, w)
+            assert len(seen) == many > 0
+            h = h.exp()
+            assert len(seen) > many
+        return h.sin().sum()
+    want = grads(lambda x, w: chain(x.exp(), w).exp().sin().sum(), x, w)
+    with budget("1GB") as outer:
+        same(grads(loss, x, w), want)
+    assert outer.report().peak > 0
+    assert ad.memory.budget("1GB").report().peak == 0
