@@ -260,6 +260,26 @@ assert predicted.tops == measured.tops, (predicted.tops, measured.tops)
     assert done.returncode == 0, done.stderr
 
 
+@needs_allocator
+def test_what_is_built_for_a_run_on_shapes_alone_is_not_the_steps() -> None:
+    """The branch that is not taken runs on shapes; its ops may be met there for the first time. In
+    a process of its own."""
+    program = """
+import numpy as np
+import adjoint as ad
+from adjoint.jax import lax, numpy as jnp
+x = jnp.asarray(np.ones((100, 100), np.float32))
+step = lambda: lax.switch(1, [lambda x: jnp.sin(x), lambda x: jnp.cos(x)], x).sum()
+first = ad.memory.predict(step)
+with ad.memory.track(step) as measured:
+    step()
+assert first.peak - first.before == measured.peak - measured.before, (first.tops, measured.tops)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True,
+                          timeout=100)
+    assert done.returncode == 0, done.stderr
+
+
 def test_values_that_are_not_known_raise_with_the_line() -> None:
     x = ad.ones(3)
 

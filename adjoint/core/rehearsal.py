@@ -7,7 +7,8 @@ storage-less arrays only carry shapes, and `otherwise` says what they become.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
@@ -16,6 +17,7 @@ import numpy as np
 from adjoint.base.aval import MetaArray, account
 
 rehearsal: ContextVar[Any] = ContextVar("adjoint_rehearsal", default=None)
+_waiting: ContextVar[Any] = ContextVar("adjoint_rehearsal_apart", default=None)
 current = rehearsal.get
 
 
@@ -37,8 +39,22 @@ def call(fn: Callable[..., Any], *args: Any, otherwise: Callable[[], Any], **kwa
 
 def build(fn: Callable[..., Any], *args: Any) -> Any:
     """`fn(*args)`, whose memory the package keeps for all later calls: not the user's step's."""
-    running = rehearsal.get()
+    running = rehearsal.get() or _waiting.get()
     return fn(*args) if running is None else running.build(fn, args)
+
+
+@contextmanager
+def apart() -> Iterator[None]:
+    """While functions run on shapes alone: a rehearsal around it does not count what they make, nor
+    what the package builds for them."""
+    books, running = account.set(None), rehearsal.get()
+    token, held = rehearsal.set(None), _waiting.set(running or _waiting.get())
+    try:
+        yield
+    finally:
+        _waiting.reset(held)
+        rehearsal.reset(token)
+        account.reset(books)
 
 
 def beginning(ct: Any, of: Any) -> Any:

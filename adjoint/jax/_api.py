@@ -13,10 +13,10 @@ import numpy as np
 
 from adjoint import func as _func
 from adjoint.autograd.selective import Policy
-from adjoint.base.aval import MetaArray, account
+from adjoint.base.aval import MetaArray
 from adjoint.base.errors import NotSupported
 from adjoint.base.tree import unflatten
-from adjoint.core.rehearsal import rehearsal
+from adjoint.core.rehearsal import apart
 from adjoint.core.tensor import wrap
 from adjoint.jax._array import (
     Array,
@@ -297,12 +297,10 @@ def _meta(x: Any) -> Any:
 def without_values() -> Iterator[None]:
     """While functions run on shapes alone; a prediction of memory does not count what they make."""
     _STATE.depth += 1
-    books, running = account.set(None), rehearsal.set(None)
     try:
-        yield
+        with apart():
+            yield
     finally:
-        rehearsal.reset(running)
-        account.reset(books)
         _STATE.depth -= 1
 
 
