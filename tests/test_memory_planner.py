@@ -7,6 +7,7 @@ import random
 import sys
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -317,6 +318,34 @@ def test_spilling_is_chosen_when_it_is_cheaper() -> None:
     assert done.seconds <= quick.seconds * (1 + 1e-12)
     none = planner.plan(trace, budget, bandwidth=1e-9)
     assert not none.loads and none.seconds == planned(trace).plan(budget).seconds
+
+
+def test_a_solver_without_time_still_gives_a_plan() -> None:
+    """The heuristic's; and where that finds none, the least budget that it knows."""
+    pytest.importorskip("scipy")
+    trace = chain(8, 0)
+    budget = trace.peak() * 4 // 5
+    found = planner.plan(trace, budget, method="milp", time_limit=1e-3)
+    check(trace, found, budget)
+    assert found.seconds <= planned(trace).plan(budget).seconds * (1 + 1e-9)
+    with pytest.raises(BudgetError, match="least budget that works is") as caught:
+        planner.plan(trace, trace.floor() - 1, method="milp", time_limit=1e-3)
+    assert trace.floor() <= caught.value.least <= planned(trace).least()
+
+
+def test_a_solver_that_finds_nothing_gives_the_heuristics_plan(monkeypatch: Any) -> None:
+    pytest.importorskip("scipy")
+    trace = chain(8, 0)
+    budget, asked = trace.peak() * 4 // 5, []
+
+    def nothing(trace: Trace, budget: int, **options: Any) -> Any:
+        asked.append(options["below"])
+        raise milp.NoPlan("its time was over")
+
+    monkeypatch.setattr(milp, "solve", nothing)
+    found = planner.plan(trace, budget, method="milp")
+    check(trace, found, budget)
+    assert asked == [found.seconds * (1 + 1e-9)]
 
 
 def test_spilling_agrees_with_the_integer_program() -> None:

@@ -40,6 +40,16 @@ class NoPlan(AdjointError):
     """The solver proved that no plan meets the constraints, or found none in its time."""
 
 
+def fits(trace: Trace) -> None:
+    """ArgumentError for a trace that is too long, NotSupported without SciPy."""
+    _scipy()
+    if len(trace.ops) > LARGEST:
+        raise ArgumentError(
+            f"milp.solve: {len(trace.ops)} operations; the integer program is meant for at most "
+            f"{LARGEST}. Use planner.plan(trace, budget), which has no such limit"
+        )
+
+
 def solve(
     trace: Trace,
     budget: int,
@@ -56,11 +66,7 @@ def solve(
     load. Raises `NoPlan` when there is none, `NotSupported` without SciPy and `ArgumentError` for
     more than 60 operations.
     """
-    if len(trace.ops) > LARGEST:
-        raise ArgumentError(
-            f"milp.solve: {len(trace.ops)} operations; the integer program is meant for at most "
-            f"{LARGEST}. Use planner.plan(trace, budget), which has no such limit"
-        )
+    fits(trace)
     program = _Program(trace, budget, load_seconds or {})
     return program.solve(gap, time_limit, below)
 

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -356,8 +357,9 @@ def plan(
     """Plan `trace` so that its live peak is at most `budget` bytes, at the least extra time.
 
     `method` is "heuristic" (NumPy only, any size, monotone in the budget) or "milp" (optimal up
-    to the relative `gap`, at most 60 operations, needs SciPy). `bandwidth` (bytes per second)
-    allows spilling. Raises `BudgetError` with the least budget that works.
+    to the relative `gap`, at most 60 operations, needs SciPy; where the solver finds nothing better
+    in its time, the heuristic's plan). `bandwidth` (bytes per second) allows spilling. Raises
+    `BudgetError` with the least budget that works.
 
     >>> from adjoint.memory.traces import Trace, TraceOp
     >>> ops = [TraceOp(f"f{k}", (k,), (k + 1,), 1.0) for k in range(4)]
@@ -378,14 +380,25 @@ def _optimal(
 ) -> Plan:
     graph = Graph(trace, bandwidth)
     loads = {} if bandwidth is None else {x: graph.load_seconds(x) for x in graph.spillable}
-    options = {"gap": gap, "time_limit": time_limit}
+    milp.fits(trace)
+    known: Plan | BudgetError             # a bound, which prunes the search
     try:
-        best = milp.solve(trace, budget, load_seconds=loads, **options)
+        known = Planner(trace, bandwidth=bandwidth, lowest=int(budget)).plan(budget)
+    except BudgetError as error:
+        known = error
+    below = known.seconds * (1 + 1e-9) if isinstance(known, Plan) else None
+    try:
+        best = milp.solve(trace, budget, gap=gap, time_limit=time_limit, below=below,
+                          load_seconds=loads)
     except milp.NoPlan as error:
-        least = milp.least_peak(trace, load_seconds=loads, time_limit=time_limit)
+        if isinstance(known, Plan):
+            return known
+        with suppress(milp.NoPlan):              # (its time is over: what was found by then)
+            known.least = min(known.least, milp.least_peak(trace, load_seconds=loads,
+                                                           time_limit=time_limit))
         raise BudgetError(
             f"plan: no schedule has a live peak of at most {int(budget):,} bytes; the least "
-            f"budget that works is {least:,} bytes",
-            least,
+            f"budget that works is {known.least:,} bytes",
+            known.least,
         ) from error
     return make_plan(graph, graph.pack(best.runs, best.loads))
