@@ -65,6 +65,7 @@ _getframe = sys._getframe
 REFUSALS = (TypeError, ValueError, LookupError, ArithmeticError, AttributeError, AssertionError,
             NotImplementedError)
 machine: Any = None      # `bind` in machine code; None from it: not its business
+unstored: Any = None     # what an op that failed does on sparse operands; None: none is sparse
 
 
 def bind(op: Op, args: Sequence[Any], attrs: Mapping[str, Any], quick: bool = True) -> Any:
@@ -103,7 +104,12 @@ def bind(op: Op, args: Sequence[Any], attrs: Mapping[str, Any], quick: bool = Tr
         return _bind_level(op, args, attrs, needs, top.trace)
     if mode & WATCH and tensors:
         return _bind_watched(op, args, attrs, arrays, needs, mode, quick)
-    outs = compute(op, arrays, attrs, tensors or bool(mode & WATCH))
+    try:
+        outs = compute(op, arrays, attrs, tensors or bool(mode & WATCH))
+    except AdjointError:
+        if (made := unstored(op, args, attrs)) is None:
+            raise
+        return made
     if not tensors:
         return outs[0] if not op.multi else outs[: _visible(op, outs)]
     if not (needs and mode & GRAD):

@@ -19,12 +19,7 @@ import numpy as np
 from adjoint.base import provenance
 from adjoint.base.aval import Aval, MetaArray, aval_of
 from adjoint.base.dtypes import F32, category, is_inexact, scalar_type
-from adjoint.base.errors import (
-    AdjointError,
-    AutogradError,
-    DTypeError,
-    ShapeError,
-)
+from adjoint.base.errors import AdjointError, AutogradError, DTypeError, NotSupported, ShapeError
 from adjoint.core import bind as general
 from adjoint.core import modes
 from adjoint.core.bind import bind, compute, record
@@ -87,7 +82,13 @@ def inplace(op_: Op, target: Tensor, others: Sequence[Any] = (),
     for observer in observers:
         observer.before_write(target)
         observer.before(op_, args, attrs)
-    _write_recorded(op_, target, args, attrs, label, mode, recording)
+    try:
+        _write_recorded(op_, target, args, attrs, label, mode, recording)
+    except NotSupported:
+        if target._held is not None or not [o for o in others if strided(o) is not o]:
+            raise
+        return inplace(op_, target, [strided(o) for o in others], attrs, name=name,
+                       position=position)
     for observer in observers:
         observer.after(op_, args, attrs, (target,), target.grad_fn if recording else None)
     return target
@@ -101,6 +102,7 @@ def _by_python(*_: Any) -> None:
 # machine code: (target, name) -> True; None, with nothing done, for everything else.
 touch: Callable[..., Any] = _by_python
 _PLAIN = {Tensor, Parameter}
+strided: Any = None      # a sparse operand as a dense one
 LARGE = 32768           # elements from which on a result is not made beside its target
 
 

@@ -57,7 +57,7 @@ from adjoint.ops import vision as vision
 
 NAMESPACES: dict[str, _Any] = {}        # of operators that programs define (`adjoint.library`)
 _LATE = ("aten", "ctc", "fake_quantize", "ldl", "linear_loss", "lowrank", "native", "resample",
-         "segments", "sparse_more")
+         "segments", "sparse_more", "sparse_rules")
 
 
 def __getattr__(name: str) -> _Any:

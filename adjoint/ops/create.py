@@ -18,14 +18,20 @@ from adjoint.base.dtypes import (
     promote_dtypes,
     to_numpy,
 )
-from adjoint.base.errors import ArgumentError, DTypeError, ShapeError, StructureError
+from adjoint.base.errors import (
+    ArgumentError,
+    DTypeError,
+    NotSupported,
+    ShapeError,
+    StructureError,
+)
 from adjoint.core.modes import warn, warn_as_pytorch
 from adjoint.core.rehearsal import call, rehearsal
 from adjoint.core.tensor import Size, Tensor, alias, bump, cut, share_cell, wrap
 from adjoint.ops.api_common import finish_made, of_out
 from adjoint.ops.device import check, memory_order, preserve_format, room, storage_less, strided
 from adjoint.ops.device import device as device_type
-from adjoint.ops.public import METHODS, other_names, public
+from adjoint.ops.public import METHODS, SPARSE, other_names, public
 from adjoint.ops.shape import clone_op
 
 
@@ -334,11 +340,16 @@ def from_numpy(array: Any) -> Tensor:
 
 
 # ------------------------------------------------------------------ constants
+def refuse_filled(name: str, fill: Any, layout: Any) -> None:
+    """A sparse tensor has no values where nothing is stored."""
+    if fill:
+        raise NotSupported(f"{name}(...) is not implemented for sparse layout: got "
+                           f"layout={layout}; make it dense and call to_sparse()")
+
+
 def _laid_out(t: Tensor, layout: Any, name: str, fill: Any) -> Tensor:
     """A constant in another layout than the one in which it was made: without an element."""
-    if fill:
-        raise ArgumentError(f"{name}(...) is not implemented for sparse layout: got "
-                            f"layout={layout}; make it dense and call to_sparse()")
+    refuse_filled(name, fill, layout)
     sparse: Tensor = METHODS["to_sparse"](make(tuple(t.shape), t.array.dtype, 0, None),
                                           layout=layout)
     return sparse.requires_grad_(t.requires_grad)
@@ -404,8 +415,12 @@ def _like(name: str, fill: Any) -> Any:
              memory_format: Any = None) -> Tensor:
         if not isinstance(input, Tensor):
             raise no_tensor(name, input)
-        where = device if device is not None else device_name(input)
         array = input.array
+        if type(input) in SPARSE and layout in (None, input.layout):
+            refuse_filled(name, fill, input.layout)
+            made: Tensor = input._cleared(_dtype(dtype, array.dtype))
+            return made.requires_grad_(requires_grad)
+        where = device if device is not None else device_name(input)
         dense = make(tuple(array.shape), _dtype(dtype, array.dtype), fill, where, requires_grad,
                      order_like(input, memory_format))
         return dense if layout is None or layout is strided else _laid_out(dense, layout, name,
@@ -437,6 +452,8 @@ def full_like(input: Tensor, fill_value: Any, *, dtype: Any = None, layout: Any 
               device: Any = None, requires_grad: bool = False, pin_memory: bool = False,
               memory_format: Any = None) -> Tensor:
     """`full` of the shape, dtype and device of `input`."""
+    if type(input) in SPARSE and layout is not strided:
+        refuse_filled("full_like", True, input.layout)
     return make(tuple(input.array.shape), _dtype(dtype, input.array.dtype), fill_value,
                 device if device is not None else device_name(input), requires_grad,
                 order_like(input, memory_format))
@@ -448,6 +465,8 @@ def _new(name: str, fill: Any) -> None:
                pin_memory: bool = False) -> Tensor:
         made = make(shape_of(size), _dtype(dtype, self.array.dtype), fill,
                     device if device is not None else device_name(self), requires_grad)
+        if layout is None and type(self) in SPARSE:
+            layout = self.layout
         return made if layout is None or layout is strided else _laid_out(made, layout, name, fill)
     method.__name__ = name
     method.__doc__ = f"A tensor of shape `size` with this one's dtype and device ({name[4:]})."
@@ -493,7 +512,7 @@ def detach(input: Tensor) -> Tensor:
         raise no_tensor("detach", input)
     if input.level:
         return input.trace.detach(input)
-    return cut(input)
+    return cut(input) if type(input) not in SPARSE else vars(type(input))["detach"](input)
 
 
 def legacy(*args: Any, device: Any = None, requires_grad: bool = False,

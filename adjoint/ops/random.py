@@ -40,10 +40,10 @@ from adjoint.ops.api_common import (
     resized,
 )
 from adjoint.ops.convert import filled
-from adjoint.ops.create import device_name, order_like, shape_of
-from adjoint.ops.device import check, storage_less
+from adjoint.ops.create import device_name, order_like, refuse_filled, shape_of
+from adjoint.ops.device import check, storage_less, strided
 from adjoint.ops.generator import source
-from adjoint.ops.public import public, typed
+from adjoint.ops.public import SPARSE, public, typed
 from adjoint.ops.shape import permute_op
 
 Draw = Callable[[Stream, Any], Any]
@@ -132,6 +132,8 @@ def _like(name: str, draw: Any, one_by_one: Any) -> None:
     def like(input: Tensor, *, dtype: Any = None, layout: Any = None, device: Any = None,
              requires_grad: bool = False, memory_format: Any = None,
              generator: Any = None) -> Tensor:
+        if type(input) in SPARSE and layout is not strided:
+            refuse_filled(name, True, input.layout)
         where = device if device is not None else device_name(input)
         shape, axes = tuple(input.array.shape), None
         if _laid(input):

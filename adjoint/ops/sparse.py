@@ -2,27 +2,37 @@
 from __future__ import annotations
 
 import math
+from importlib import import_module
 from typing import Any
 
 import numpy as np
 
 from adjoint.base.aval import Aval, MetaArray
-from adjoint.base.dtypes import I64
-from adjoint.base.errors import ArgumentError, IndexOutOfRange, ShapeError
-from adjoint.core.modes import warn_as_pytorch
+from adjoint.base.dtypes import I64, category, scalar_type
+from adjoint.base.errors import (
+    ArgumentError,
+    DTypeError,
+    IndexOutOfRange,
+    NotSupported,
+    ShapeError,
+)
+from adjoint.core import bind as general
+from adjoint.core import inplace as in_place
+from adjoint.core.modes import GRAD, state, warn_as_pytorch
 from adjoint.core.op import op
 from adjoint.core.rehearsal import call
 from adjoint.core.tensor import Tensor, wrap
 from adjoint.ops.index import index_op, index_put_op
 from adjoint.ops.linalg import conj
 from adjoint.ops.pointwise import add, div, exp, log, mul, sub
-from adjoint.ops.public import FUNCTIONS, SPARSE, public
+from adjoint.ops.public import FUNCTIONS, METHODS, SPARSE, public
 from adjoint.ops.reduce import sum_op
-from adjoint.ops.shape import batch_loop, reshape, t_op, unsqueeze_op
+from adjoint.ops.shape import batch_loop, cat_op, reshape, t_op, unsqueeze_op
 from adjoint.ops.sparse_tensor import (
     BLOCKED,
     BY_COLUMN,
     TURNED,
+    ZERO_STAYS,
     SparseTensor,
     check_blocks,
     in_blocks,
@@ -197,7 +207,7 @@ def to_sparse(self: Any, sparse_dim: Any = None, *, layout: Any = None, blocksiz
         raise ArgumentError("to_sparse: blocksize belongs to the layouts sparse_bsr and sparse_bsc")
     rank = len(self.shape)
     split = rank if sparse_dim is None else int(sparse_dim)
-    if not 1 <= split <= max(rank, 1):
+    if not min(rank, 1) <= split <= rank:
         raise ArgumentError(f"to_sparse: sparse_dim must be in [1, {rank}], got {sparse_dim}")
     array = self.detach().numpy()
     full = (array != 0).reshape((*array.shape[:split], -1)).any(-1)
@@ -242,11 +252,27 @@ def sparse_mask(self: Any, mask: Any) -> Any:
     if tuple(self.shape) != tuple(mask.shape):
         raise ShapeError(f"sparse_mask(): operands have incompatible sizes; self has size "
                          f"{list(self.shape)} but mask has size {list(mask.shape)}")
+    if isinstance(self, SparseTensor):
+        return _stored_at(self.coalesce(), mask)
     c = mask.coalesce()
     return c._with(picked(self, c._at))
 
 
-@public("spmm", method=False, aliases=("smm",))
+def _stored_at(c: Any, mask: Any) -> Any:
+    """The elements of a sparse tensor at the positions of another; 0 where it has none."""
+    if c.sparse_dim() != mask.sparse_dim():
+        raise ShapeError(f"sparse_mask(): operands must have as many sparse axes, got "
+                         f"{c.sparse_dim()} and {mask.sparse_dim()}")
+    extents = c.shape[:c.sparse_dim()]
+    have, want = linear(c._at, extents), linear(mask._at, extents)
+    place = np.searchsorted(have, want)
+    known = np.append(have, -1)[place] == want
+    none = wrap(np.zeros((1, *c._held.shape[1:]), c._held.dtype.dtype))
+    padded = cat_op(c._held, none, dim=0)
+    return mask._with(index_op(padded, np.where(known, place, len(have)), dims=(0,)))
+
+
+@public("spmm", method=False)
 def spmm(input: Any, mat2: Any) -> Any:
     """The product of a sparse matrix and a dense (or sparse) one."""
     if type(input) not in SPARSE and type(mat2) not in SPARSE:
@@ -424,7 +450,114 @@ def sparse_compressed_tensor(compressed_indices: Any, plain_indices: Any, values
                       size, dtype, requires_grad)
 
 
-__all__ = ["sparse_compressed_tensor"]
+# ------------------------------------------------------------------ what ops and methods do
+_TURNED_IN_PLACE = ("transpose", "t", "unsqueeze")
+
+
+def _unstored(op: Any, args: Any, attrs: Any) -> Any:
+    """What an op does on sparse operands; None where no operand is sparse."""
+    if not any([isinstance(a, SparseTensor) for a in args]):
+        return None
+    return import_module("adjoint.ops.sparse_rules").unstored(op, args, attrs)
+
+
+def _strided(x: Any) -> Any:
+    return x.to_dense() if isinstance(x, SparseTensor) else x
+
+
+general.unstored, in_place.strided = _unstored, _strided
+
+
+def _late(name: str) -> Any:
+    """A function of the module of rules, which loads when it is first called."""
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return getattr(import_module("adjoint.ops.sparse_rules"), name)(*args, **kwargs)
+    call.__name__ = call.__qualname__ = name
+    call.__doc__ = f"Of sparse tensors, see `ops.sparse_rules.{name}`."
+    return call
+
+
+for _name in ("hspmm", "smm", "sspaddmm"):
+    public(_name, method=_name != "hspmm")(_late(_name))
+
+
+def _in_place(name: str) -> None:
+    label = name + "_"
+
+    def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if state() & GRAD:
+            in_place.refuse_rewriting(self)
+        made = (vars(SparseTensor).get(name) or METHODS[name])(self, *args, **kwargs)
+        if name not in _TURNED_IN_PLACE:
+            if not isinstance(made, SparseTensor) or tuple(made.shape) != tuple(self.shape):
+                raise ShapeError(f"{label}: the result, of shape {list(made.shape)} and layout "
+                                 f"{made.layout}, does not fit a sparse tensor of shape "
+                                 f"{list(self.shape)}")
+            if category(made.array.dtype) > category(self.array.dtype):
+                raise DTypeError(f"result type {scalar_type(made.array.dtype)} can't be cast to "
+                                 f"the desired output type {scalar_type(self.array.dtype)}")
+            made = made if made.dtype == self.dtype else made.to(self.dtype)
+            held = self._held
+            if made._at is self._at and not made._rg and (
+                    not held._rg or not state() & GRAD) and held.is_contiguous():
+                held.copy_(made._held)          # (others that show these values see the change)
+                return self
+        return self._become(made)
+    method.__name__ = method.__qualname__ = label
+    method.__doc__ = f"In-place form of `{name}`."
+    setattr(SparseTensor, label, method)
+
+
+for _name in ("add", "sub", "mul", "div", "floor_divide", "neg", "pow", "nan_to_num",
+              *_TURNED_IN_PLACE, *ZERO_STAYS):
+    if _name + "_" in METHODS:
+        _in_place(_name)
+for _name, _called in (("iadd", "add_"), ("isub", "sub_"), ("imul", "mul_"),
+                       ("itruediv", "div_")):
+    setattr(SparseTensor, f"__{_name}__", getattr(SparseTensor, _called))
+
+
+def _no_storage(self: Any) -> Any:
+    """Raises: indices and values have a storage each."""
+    raise NotSupported("Cannot access storage of SparseTensorImpl: take _indices() or _values()")
+
+
+for _name in ("data_ptr", "storage", "untyped_storage"):
+    setattr(SparseTensor, _name, _no_storage)
+for _name in ("copy_", "sparse_resize_", "sparse_resize_and_clear_", "resize_as_sparse_"):
+    setattr(SparseTensor, _name, _late(_name))
+setattr(SparseTensor, "is_contiguous", lambda self, *_, **__: False)  # noqa: B010  # as `data`
+setattr(SparseTensor, "data", property(SparseTensor.detach))  # noqa: B010  # Tensor has a setter
+
+
+def _of_dense(name: str, kind: str) -> None:
+    def method(self: Any) -> Any:
+        raise ArgumentError(f"{name} expected {kind} layout but got Strided: call to_sparse()")
+    method.__name__ = method.__qualname__ = name
+    method.__doc__ = f"Of {kind} layouts only: a dense tensor raises ArgumentError."
+    public(name, function=False)(method)
+
+
+for _name, _what in (*dict.fromkeys(("indices", "coalesce", "is_coalesced"),
+                                    "sparse coordinate tensor").items(),
+                     ("values", "sparse tensor"),
+                     ("crow_indices", "sparse row compressed tensor"),
+                     ("col_indices", "sparse row compressed tensor"),
+                     ("ccol_indices", "sparse column compressed tensor"),
+                     ("row_indices", "sparse column compressed tensor")):
+    _of_dense(_name, _what)
+
+
+@public("sparse_dim", function=False)
+def sparse_dim(self: Any) -> int:
+    """Number of axes that indices address: 0 of a dense tensor."""
+    return 0
+
+
+@public("dense_dim", function=False)
+def dense_dim(self: Any) -> int:
+    """Number of axes that are dense: all of a dense tensor."""
+    return len(self.shape)
 
 
 __all__ = ["SparseTensor", "embedding_gradient", "integers", "sampled_addmm", "sparse_addmm",

@@ -14,7 +14,7 @@ import numpy as np
 
 from adjoint.base.aval import MetaArray
 from adjoint.base.dtypes import I64
-from adjoint.base.errors import ArgumentError, IndexOutOfRange, NotSupported, ShapeError
+from adjoint.base.errors import ArgumentError, DTypeError, IndexOutOfRange, NotSupported, ShapeError
 from adjoint.core.modes import warn_as_pytorch
 from adjoint.core.tensor import Tensor, wrap
 from adjoint.ops.device import (
@@ -91,6 +91,8 @@ class SparseTensor(Tensor, own=True):
         """Number of axes of each value."""
         return len(self._held.shape) - 1
 
+    _dimI, _dimV = sparse_dim, dense_dim
+
     def _nnz(self) -> int:
         """Stored values, or stored blocks."""
         return int(self._at.shape[1]) // math.prod(self._block)
@@ -107,6 +109,9 @@ class SparseTensor(Tensor, own=True):
 
     def indices(self) -> Tensor:
         """(sparse_dim, nnz) positions; only of a coalesced tensor."""
+        if self.layout is not sparse_coo:
+            raise ArgumentError(f"indices expected sparse coordinate tensor layout but got "
+                                f"{self.layout}: call to_sparse()")
         self._need_coalesced("indices")
         return wrap(self._at)
 
@@ -302,10 +307,19 @@ class SparseTensor(Tensor, own=True):
 
     def zero_(self) -> Any:
         """Remove every element, in place."""
-        self._at = self._at[:, :0]
-        self._held = wrap(np.zeros((0, *self._held.shape[1:]), self._held.dtype.dtype))
-        self._sorted, self._rg = True, False
-        return self
+        return self._become(self._cleared())
+
+    def _cleared(self, dtype: Any = None) -> Any:
+        """One of this shape and layout without an element."""
+        none = wrap(np.zeros((0, *self._held.shape[1:]), dtype or self._held.dtype.dtype))
+        return make(self._at[:, :0], none, tuple(self.shape), True, self.layout, self._block)
+
+    def _become(self, made: Any) -> Any:
+        """From now on this object shows another sparse tensor."""
+        leaf = self._rg and self.is_leaf        # (written without a graph: it stays one)
+        for name in ("array", "_rg", "_at", "_held", "_sorted", "_block"):
+            setattr(self, name, getattr(made, name))
+        return self.requires_grad_() if leaf else self
 
     # -- arithmetic ---------------------------------------------------------------------------
     def __neg__(self) -> Any:
@@ -323,7 +337,7 @@ class SparseTensor(Tensor, own=True):
             return total.coalesce() if self._sorted and other._sorted else total
         if isinstance(other, (Tensor, np.ndarray)):
             return add(other, self.to_dense())
-        raise TypeError("add: a number added to a sparse tensor would make it dense; use "
+        raise DTypeError("add: a number added to a sparse tensor would make it dense; use "
                         "to_dense() first")
 
     __radd__ = __add__
@@ -364,9 +378,8 @@ class SparseTensor(Tensor, own=True):
         c = self.coalesce()
         return c._with(c._held ** exponent)
 
-    add, sub, mul, div = __add__, __sub__, __mul__, __truediv__
     matmul = mm = mv = __matmul__
-    multiply, divide, neg, pow = __mul__, __truediv__, __neg__, __pow__
+    neg, pow = __neg__, __pow__
 
     def sum(self, dim: Any = None, keepdim: bool = False, *, dtype: Any = None) -> Any:
         """Sum of all elements (a dense scalar), or over axes (sparse while one sparse axis is
@@ -385,6 +398,8 @@ class SparseTensor(Tensor, own=True):
             out = sum_op(held, dim=(0,), keepdim=False)
         else:
             out = make(self._at[kept], held, shape, False).coalesce()
+        for d in sorted(dims) if keepdim else ():
+            out = out.unsqueeze(d)
         return out
 
     def t(self) -> Any:
@@ -413,28 +428,29 @@ class SparseTensor(Tensor, own=True):
         """Extent along each axis, or along one."""
         return self.shape if dim is None else self.shape[dim]
 
-    def float(self) -> Any:
-        """With float32 values."""
-        return self._with(self._held.float())
-
-    def double(self) -> Any:
-        """With float64 values."""
-        return self._with(self._held.double())
-
-    def bool(self) -> Any:
-        """With truth values."""
-        return self._with(self._held.bool())
-
     def __len__(self) -> int:
         return int(self.shape[0])
 
     def __getitem__(self, index: Any) -> Any:
-        if isinstance(index, tuple) and index and all(type(i) is int for i in index):
-            first = self[index[0]]
-            return first[index[1:]] if len(index) > 1 else first
-        if not isinstance(index, int):
-            raise NotSupported("a sparse tensor is indexed by an integer only: call to_dense(), or "
-                               "index_select on its values")
+        parts = index if isinstance(index, tuple) else (index,)
+        if any([p is Ellipsis for p in parts]):
+            i = [p is Ellipsis for p in parts].index(True)
+            fill = len(self.shape) - sum([p is not None for p in parts]) + 1
+            parts = (*parts[:i], *(slice(None),) * fill, *parts[i + 1:])
+        found, dim = self, 0
+        for p in parts:
+            if isinstance(p, int) and not isinstance(p, bool):
+                found = found.select(dim, p) if dim or not isinstance(
+                    found, SparseTensor) else found._first(p)
+            elif p is None or isinstance(p, slice) and p == slice(None):
+                found, dim = found.unsqueeze(dim) if p is None else found, dim + 1
+            else:
+                raise NotSupported("a sparse tensor is indexed by integers, None and ':' only: "
+                                   "call to_dense(), or use index_select")
+        return found
+
+    def _first(self, index: int) -> Any:
+        """The part at one place of the first axis, without that axis."""
         n = self.shape[0]
         if not -n <= index < n:
             raise IndexOutOfRange(f"index {index} is out of bounds for axis 0 of size {n}")
@@ -478,7 +494,7 @@ class SparseTensor(Tensor, own=True):
         """The part at one place of an axis, without that axis."""
         dim = normalize_dim(dim, len(self.shape))
         if dim == 0:
-            return self[int(index)]
+            return self._first(int(index))
         size = self.shape[dim]
         if not -size <= index < size:
             raise IndexOutOfRange(f"select(): index {index} out of range for tensor of size "
