@@ -40,6 +40,7 @@ from adjoint.ops.sparse_tensor import (
     make,
     picked,
     sparse_coo,
+    sparse_csr,
 )
 
 Array = Any
@@ -112,7 +113,9 @@ def sparse_matmul(a: Any, b: Any) -> Any:
         out = sparse_matmul(b.t(), a if vector else t_op(a))  # type: ignore[union-attr]  # sparse
         return out if vector else t_op(out)
     if isinstance(b, SparseTensor):
-        return _sparse_product(a.coalesce(), b.coalesce())
+        found = _sparse_product(a.coalesce(), b.coalesce())
+        rows = a.layout is b.layout is sparse_csr
+        return found.to_sparse(layout=sparse_csr) if rows else found
     rows, cols = a._at
     if len(b.shape) == 1:
         return reshape(spmm_op(a._held, unsqueeze_op(b, dim=1), rows, cols, n=a.shape[0]), (-1,))
@@ -478,7 +481,8 @@ def _late(name: str) -> Any:
 
 
 for _name in ("hspmm", "smm", "sspaddmm"):
-    public(_name, method=_name != "hspmm")(_late(_name))
+    public(_name, method=_name != "hspmm", aliases=("hsmm",) if _name == "hspmm" else ())(
+        _late(_name))
 
 
 def _in_place(name: str) -> None:

@@ -78,6 +78,15 @@ def _bmm(a: Any, b: Any) -> Any:
     return reshape(flat, (many, n, b.shape[2]))
 
 
+def _linear(x: Any, weight: Any, bias: Any = None) -> Any:
+    many, flat = tuple(x.shape[:-1]), x
+    if not isinstance(x, SparseTensor) and len(many) != 1:
+        flat = reshape(x, (-1, x.shape[-1]))
+    found = sparse_matmul(flat, weight.t())
+    found = found if flat is x else reshape(found, (*many, weight.shape[0]))
+    return found if bias is None else _add(found, bias)
+
+
 # ------------------------------------------------------------------ sums
 def _norm(x: Any, *, p: Any, dim: Any, keepdim: bool) -> Any:
     if keepdim:
@@ -134,7 +143,7 @@ def _cat(*xs: Any, dim: int) -> Any:
         places.append(at)
         held.append(values)
         start += n
-    return make(np.concatenate(places, 1), cat_op(*held, dim=0), shape, False)
+    return make(np.concatenate(places, 1), FUNCTIONS["cat"](held), shape, False)
 
 
 def _stack(*xs: Any, dim: int) -> Any:
@@ -154,7 +163,8 @@ RULES: dict[str, Rule] = {
     "add": _add, "add_scaled": _add, "sub": _sub, "sub_scaled": _sub, "mul": _mul,
     "div": _by_number("div"), "floor_divide": _by_number("floor_divide"), "pow": _pow,
     "addmm": _addmm, "sum": _sum, "sum_all": _sum, "any": _any, "linalg_vector_norm": _norm,
-    "bmm": _bmm, "cat": _cat, "stack": _stack, "nan_to_num": _nan_to_num, "t": SparseTensor.t,
+    "bmm": _bmm, "linear": _linear, "cat": _cat, "stack": _stack, "nan_to_num": _nan_to_num,
+    "t": SparseTensor.t,
     "transpose": SparseTensor.transpose, "permute": lambda x, *, dims: x.permute(dims),
     "unsqueeze": SparseTensor.unsqueeze, "select": SparseTensor.select,
     "narrow": SparseTensor.narrow, "clone": SparseTensor.clone,

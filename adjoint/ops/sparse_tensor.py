@@ -332,7 +332,8 @@ class SparseTensor(Tensor, own=True):
                                  f"and {list(other.shape)}")
             both = np.concatenate([self._at, other._at], 1)
             alike = self.layout is other.layout and self._block == other._block
-            total = make(both, cat_op(self._held, other._held, dim=0), tuple(self.shape), False,
+            held = FUNCTIONS["cat"]((self._held, other._held))
+            total = make(both, held, tuple(self.shape), False,
                          *((self.layout, self._block) if alike else ()))
             return total.coalesce() if self._sorted and other._sorted else total
         if isinstance(other, (Tensor, np.ndarray)):
