@@ -275,7 +275,7 @@ def _stored_at(c: Any, mask: Any) -> Any:
     return mask._with(index_op(padded, np.where(known, place, len(have)), dims=(0,)))
 
 
-@public("spmm", method=False)
+@public("spmm", method=False, aliases=("dsmm",))
 def spmm(input: Any, mat2: Any) -> Any:
     """The product of a sparse matrix and a dense (or sparse) one."""
     if type(input) not in SPARSE and type(mat2) not in SPARSE:
