@@ -4,22 +4,18 @@ from __future__ import annotations
 from typing import Any
 
 from adjoint import profiler as _profiler
-from adjoint.base.errors import NotSupported
+from adjoint.base.errors import AutogradError, NotSupported
 from adjoint.core.modes import warn_as_pytorch
-from adjoint.ops.aten import name_of
+from adjoint.profiler import kineto_available as kineto_available
 from adjoint.profiler import record_function as record_function
-from adjoint.profiler.events import Event, EventAverage
 from adjoint.profiler.events import EventList as EventList
-from adjoint.profiler.recorder import Recorder
-
-
-def _aten(op: Any) -> str:
-    return f"aten::{name_of(op).partition('.')[0]}"
+from adjoint.profiler.events import FunctionEvent as FunctionEvent
+from adjoint.profiler.events import FunctionEventAvg
 
 
 class profile(_profiler.profile):
-    """`adjoint.profiler.profile`, which nothing but `enabled` switches off, with events under
-    PyTorch's names for ops.
+    """`adjoint.profiler.profile`, which nothing but `enabled` switches off. It can be entered
+    once.
 
     `use_cuda` and `use_device` ask for devices that are not here, and `use_kineto` for another way
     of measuring; they are accepted and change nothing.
@@ -50,20 +46,20 @@ class profile(_profiler.profile):
             warn_as_pytorch("CUDA is not available, disabling CUDA profiling")
 
     def __enter__(self) -> profile:
+        if self._began:
+            raise AutogradError("Profiler context manager is not reentrant: make another profile() "
+                                "for the second recording")
         if self.enabled:
             super().__enter__()
+        self._began = True
         return self
 
     def __exit__(self, *exc: object) -> None:
         if self.enabled:
             super().__exit__(*exc)
 
-    def _new(self) -> Recorder:
-        return Recorder(self.record_shapes, self.profile_memory, self.with_stack,
-                        self.with_modules, _aten)
-
     @property
-    def function_events(self) -> list[Event]:
+    def function_events(self) -> EventList:
         """`events()`."""
         return self.events()
 
@@ -72,7 +68,7 @@ class profile(_profiler.profile):
         """Microseconds of all events."""
         return self.key_averages().self_cpu_time_total
 
-    def total_average(self) -> EventAverage:
+    def total_average(self) -> FunctionEventAvg:
         """All events as one."""
         return self.key_averages().total_average()
 
@@ -80,8 +76,10 @@ class profile(_profiler.profile):
         """The averages as text (see `EventList.table`)."""
         return self.key_averages().table(**options)
 
-    def __str__(self) -> str:
-        return self.table()
+    def __repr__(self) -> str:
+        return self.table() if self._began else "<unfinished torch.autograd.profile>"
+
+    __str__ = __repr__
 
 
 class emit_nvtx:

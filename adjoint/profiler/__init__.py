@@ -7,9 +7,10 @@
 """
 from __future__ import annotations
 
-from adjoint.profiler.events import Event as Event
-from adjoint.profiler.events import EventAverage as EventAverage
+from adjoint.profiler.events import DeviceType as DeviceType
 from adjoint.profiler.events import EventList as EventList
+from adjoint.profiler.events import FunctionEvent as FunctionEvent
+from adjoint.profiler.events import FunctionEventAvg as FunctionEventAvg
 from adjoint.profiler.recorder import record_function as record_function
 from adjoint.profiler.session import ProfilerAction as ProfilerAction
 from adjoint.profiler.session import ProfilerActivity as ProfilerActivity
@@ -18,8 +19,9 @@ from adjoint.profiler.session import schedule as schedule
 from adjoint.profiler.session import supported_activities as supported_activities
 from adjoint.profiler.session import tensorboard_trace_handler as tensorboard_trace_handler
 
-__all__ = ["Event", "EventAverage", "EventList", "ProfilerAction", "ProfilerActivity", "profile",
-           "record_function", "schedule", "supported_activities", "tensorboard_trace_handler"]
+__all__ = ["DeviceType", "EventList", "FunctionEvent", "FunctionEventAvg", "ProfilerAction",
+           "ProfilerActivity", "profile", "record_function", "schedule", "supported_activities",
+           "tensorboard_trace_handler"]
 
 
 def kineto_available() -> bool:

@@ -5,7 +5,6 @@ import functools
 import sys
 import time
 from collections.abc import Callable
-from operator import attrgetter
 from typing import Any, TypeVar
 
 import numpy as np
@@ -15,11 +14,12 @@ from adjoint.base.aval import aval_of
 from adjoint.core.modes import Observer, watchers
 from adjoint.core.tensor import Kept, OutRef, Tensor
 from adjoint.kernels import alloc, expr
+from adjoint.ops.aten import name_of
 from adjoint.optim.optimizer import (
     register_optimizer_step_post_hook,
     register_optimizer_step_pre_hook,
 )
-from adjoint.profiler.events import Event
+from adjoint.profiler.events import FunctionEvent
 
 F = TypeVar("F", bound=Callable[..., Any])
 _now = time.perf_counter_ns
@@ -32,13 +32,11 @@ class Recorder(Observer):
 
     cotangents = True
 
-    def __init__(self, shapes: bool, memory: bool, stack: bool, modules: bool,
-                 name_of: Callable[[Any], str] = attrgetter("name")) -> None:
+    def __init__(self, shapes: bool, memory: bool, stack: bool, modules: bool) -> None:
         self.shapes, self.memory, self.stack, self.modules = shapes, memory, stack, modules
-        self.name_of = name_of
-        self.events: list[Event] = []
+        self.events: list[FunctionEvent] = []
         self.timeline: list[tuple[float, int]] = []      # (microseconds, live bytes)
-        self.open: list[tuple[Any, Event, int]] = []
+        self.open: list[tuple[Any, FunctionEvent, int]] = []
         self.made: dict[int, tuple[int, int, str]] = {}  # sequence -> flops, bytes, module
         self.zero = _now()
         self._held: Any = None
@@ -64,17 +62,20 @@ class Recorder(Observer):
             alloc.uninstall()
 
     # -- spans ---------------------------------------------------------------------------------
-    def begin(self, key: Any, name: str, kind: str, place: Any = (None, 0)) -> Event:
+    def begin(self, key: Any, name: str, kind: str, place: Any = (None, 0)) -> FunctionEvent:
         """Something begins; `end(key)` ends it."""
-        event = Event(name, kind, 0.0, module=watchers.module_path(), place=place,
-                      depth=len(self.open))
+        event = FunctionEvent(name, kind, 0.0, module=watchers.module_path(), place=place,
+                      depth=len(self.open), id=len(self.events) + 1)
+        if self.open:
+            event.cpu_parent = self.open[-1][1]
+            event.cpu_parent.cpu_children.append(event)
         live = alloc.stats().live if self.memory else 0
         self.events.append(event)
         self.open.append((key, event, live))
         event.start = (_now() - self.zero) * 1e-3
         return event
 
-    def end(self, key: Any) -> Event | None:
+    def end(self, key: Any) -> FunctionEvent | None:
         """End what began with `key`, and what an exception left open inside of it."""
         now = (_now() - self.zero) * 1e-3
         if not any(k is key for k, _, _ in self.open):
@@ -96,7 +97,7 @@ class Recorder(Observer):
     # -- ops -----------------------------------------------------------------------------------
     def before(self, op: Any, args: Any, attrs: Any) -> None:
         frame = provenance.user_frame(sys._getframe(1)) if self.stack else None
-        self.begin(op, self.name_of(op), "op",
+        self.begin(op, _aten(op), "op",
                    (frame.f_code, frame.f_lasti) if frame else (None, 0))
 
     def after(self, op: Any, args: Any, attrs: Any, made: Any, node: Any) -> None:
@@ -108,12 +109,12 @@ class Recorder(Observer):
         if self.shapes:
             event.shapes = tuple(tuple(a.shape) if isinstance(a, Tensor) else () for a in args)
         if node is not None:
-            event.sequence = node.seq
+            event.sequence_nr = node.seq
             self.made[node.seq] = event.flops, event.nbytes, event.module
 
     def before_backward(self, node: Any, ct: Any) -> None:
         event = self.begin(node, node.name(), "backward", (node.code, node.lasti))
-        event.sequence = node.seq
+        event.sequence_nr = node.seq
         event.nbytes = sum(_nbytes(s) if type(s) is tuple else _nbytes((s,))
                            for s in (node.saved if type(node.saved) is tuple else ()))
 
@@ -147,6 +148,11 @@ class Recorder(Observer):
     def _after_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         if self in watchers.observers.get():
             self.end(optimizer)
+
+
+def _aten(op: Any) -> str:
+    """PyTorch's name of a record, without its overload."""
+    return op.name if "::" in op.name else f"aten::{name_of(op).partition('.')[0]}"
 
 
 def _nbytes(values: Any) -> int:
@@ -194,19 +200,23 @@ class record_function:
     ...     with ad.profiler.record_function("my part"):
     ...         y = ad.ones(3) * 2
     >>> [e.name for e in prof.events()]
-    ['my part', 'mul']
+    ['my part', 'aten::mul']
     """
 
     def __init__(self, name: str, args: str | None = None) -> None:
         self.name = name if args is None else f"{name}({args})"
+        # The steps of a schedule are one row of a table, each with its number in the trace.
+        # (The trace has the arguments too.)
+        self.shown = "ProfilerStep*" if name.startswith("ProfilerStep#") else name
         self._open: list[tuple[Recorder, ...]] = []
 
     def __enter__(self) -> record_function:
         active = tuple(o for o in watchers.observers.get() if isinstance(o, Recorder))
         frame = provenance.user_frame(sys._getframe(1)) if active else None
         for recorder in active:
-            recorder.begin(self, self.name, "span",
-                           (frame.f_code, frame.f_lasti) if frame else (None, 0))
+            event = recorder.begin(self, self.shown, "span",
+                                   (frame.f_code, frame.f_lasti) if frame else (None, 0))
+            event.trace_name = self.name
         self._open.append(active)
         return self
 

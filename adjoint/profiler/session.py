@@ -2,7 +2,6 @@
 from __future__ import annotations
 
 import enum
-import gzip
 import json
 import os
 import socket
@@ -10,11 +9,11 @@ import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from adjoint.base.errors import ArgumentError, NotSupported
+from adjoint.base.errors import AssertedError, NotSupported
 from adjoint.core.modes import warn_as_pytorch
-from adjoint.io.atomic import write_bytes
-from adjoint.profiler.events import Event, EventList, averages
+from adjoint.profiler.events import EventList, FunctionEvent, averages
 from adjoint.profiler.recorder import Recorder, record_function
+from adjoint.profiler.trace import write_trace
 
 
 class ProfilerActivity(enum.Enum):
@@ -43,23 +42,25 @@ def supported_activities() -> set[ProfilerActivity]:
     return {ProfilerActivity.CPU}
 
 
-def schedule(*, wait: int, warmup: int, active: int, repeat: int = 0, skip_first: int = 0
-             ) -> Callable[[int], ProfilerAction]:
+def schedule(*, wait: int, warmup: int, active: int, repeat: int = 0, skip_first: int = 0,
+             skip_first_wait: int = 0) -> Callable[[int], ProfilerAction]:
     """Step number -> action: skip `skip_first` steps, then cycles of wait, warm-up and recording;
-    `repeat` cycles, 0 for no end.
+    `repeat` cycles, 0 for no end. The first cycle has no wait where `skip_first_wait` is not 0.
 
     >>> f = schedule(wait=1, warmup=1, active=2)
     >>> [f(i).name for i in range(5)]
     ['NONE', 'WARMUP', 'RECORD', 'RECORD_AND_SAVE', 'NONE']
     """
     if min(wait, warmup, repeat, skip_first) < 0 or active <= 0:
-        raise ArgumentError(f"schedule: wait={wait}, warmup={warmup}, repeat={repeat} and "
-                            f"skip_first={skip_first} must be 0 or more, active={active} at "
-                            "least 1")
+        raise AssertedError(f"Invalid profiler schedule arguments: wait={wait}, warmup={warmup}, "
+                            f"repeat={repeat} and skip_first={skip_first} must be 0 or more, "
+                            f"active={active} at least 1")
+    if warmup == 0:
+        warn_as_pytorch("Profiler won't be using warmup, this can skew profiler results")
     cycle = wait + warmup + active
 
     def action(step: int) -> ProfilerAction:
-        step -= skip_first
+        step -= skip_first - (wait if skip_first_wait and step >= skip_first else 0)
         if step < 0 or repeat and step // cycle >= repeat:
             return ProfilerAction.NONE
         at = step % cycle
@@ -95,6 +96,10 @@ class profile:
     with_stack      the source line of forward ops, for `by_line` (backward has it always)
     with_flops      FLOPs are always counted
     with_modules    an event for every module call
+    acc_events      `events` and `key_averages` span all recordings of a schedule, not the last
+
+    The other arguments of PyTorch's choose among its ways of measuring; they change nothing.
+    Ops have PyTorch's names (``aten::mm``), backward nodes those of their `grad_fn`.
 
     Times are wall-clock microseconds. The counted bytes are operands read and results written,
     once each. A backward node's FLOPs follow from its forward (see `recorder`).
@@ -103,7 +108,7 @@ class profile:
     >>> a = ad.randn(64, 64, requires_grad=True)
     >>> with profile() as prof:
     ...     (a @ a).sum().backward()
-    >>> row = next(r for r in prof.key_averages() if r.key == "mm")
+    >>> row = next(r for r in prof.key_averages() if r.key == "aten::mm")
     >>> row.count, row.flops == 2 * 64**3
     (1, True)
     """
@@ -112,8 +117,13 @@ class profile:
                  schedule: Callable[[int], ProfilerAction] | None = None,
                  on_trace_ready: Callable[[profile], Any] | None = None,
                  record_shapes: bool = False, profile_memory: bool = False,
-                 with_stack: bool = False, with_flops: bool = True, with_modules: bool = False
-                 ) -> None:
+                 with_stack: bool = False, with_flops: bool = True, with_modules: bool = False,
+                 experimental_config: Any = None, execution_trace_observer: Any = None,
+                 acc_events: bool = False, use_cuda: bool | None = None,
+                 custom_trace_id_callback: Callable[[], str] | None = None) -> None:
+        if use_cuda is not None:
+            warn_as_pytorch("`use_cuda` is deprecated, use `activities` argument instead",
+                            FutureWarning)
         asked = set(activities) if activities is not None else supported_activities()
         if not asked & supported_activities():
             raise NotSupported(f"profile: activities {sorted(a.name for a in asked)} cannot be "
@@ -125,11 +135,14 @@ class profile:
         self.record_shapes, self.profile_memory = record_shapes, profile_memory
         self.with_stack, self.with_modules = with_stack, with_modules
         self.step_num = 0
+        self._began = False
         self.metadata: dict[str, Any] = {}
         self._recorder: Recorder | None = None
         self._warm: Recorder | None = None
         self._last: Recorder = self._new()
         self._span: record_function | None = None
+        self.acc_events = acc_events
+        self._kept: list[FunctionEvent] = []    # of earlier recordings, with `acc_events`
 
     def _new(self) -> Recorder:
         return Recorder(self.record_shapes, self.profile_memory, self.with_stack,
@@ -148,6 +161,7 @@ class profile:
 
     def start(self) -> None:
         """Begin, as the schedule says for step 0."""
+        self._began = True
         self._switch(self._action())
 
     def stop(self) -> None:
@@ -195,23 +209,35 @@ class profile:
         assert recorder is not None
         recorder.stop()
         self._last = recorder
+        if self.acc_events:
+            self._kept += recorder.events
         if self.on_trace_ready is not None:
             self.on_trace_ready(self)
 
     # -- what ----------------------------------------------------------------------------------
-    def events(self) -> list[Event]:
-        """Every event of the last recording, in order of its beginning."""
-        return (self._recorder or self._last).events
+    def events(self) -> EventList:
+        """Every event of the last recording (with `acc_events`: of all), in order of its beginning.
+        Raises `AssertionError` where nothing was started."""
+        if not self._began:
+            raise AssertedError("Profiler must be initialized before accessing events: enter it, "
+                                "or call start()")
+        current = (self._recorder or self._last).events
+        if self.acc_events:
+            current = self._kept + (self._recorder.events if self._recorder else [])
+        return EventList(current, memory=self.profile_memory)
 
-    def key_averages(self, group_by_input_shape: bool = False, group_by_stack_n: int = 0
-                     ) -> EventList:
+    def key_averages(self, group_by_input_shape: bool = False, group_by_stack_n: int = 0,
+                     group_by_overload_name: bool = False) -> EventList:
         """Events by name (and by the shapes of operands, and by source line where
-        `group_by_stack_n` is not 0)."""
-        def key(e: Event) -> Any:
-            return (e.name, e.shapes if group_by_input_shape else (),
-                    e.line if group_by_stack_n else "")
-        return averages(self.events(), key, memory=self.profile_memory,
-                        shapes=group_by_input_shape)
+        `group_by_stack_n` is not 0; an op's overloads are one record here)."""
+        return self.events().key_averages(group_by_input_shape, group_by_stack_n)
+
+    def export_stacks(self, path: str, metric: str = "self_cpu_time_total") -> None:
+        """Write microseconds by source line, for programs that draw flame graphs (see
+        `EventList.export_stacks`); needs with_stack=True."""
+        if not self.with_stack:
+            raise AssertedError("export_stacks() requires with_stack=True")
+        self.events().export_stacks(path, metric)
 
     def by_line(self) -> EventList:
         """Ops and backward nodes by the line of the user's program that called them (forward ops
@@ -222,7 +248,7 @@ class profile:
         """Ops and backward nodes by the module that called them; "" for those outside of one."""
         return self._grouped(lambda e: e.module or "(no module)")
 
-    def _grouped(self, key: Callable[[Event], Any]) -> EventList:
+    def _grouped(self, key: Callable[[FunctionEvent], Any]) -> EventList:
         work = [e for e in self.events() if e.kind in ("op", "backward")]
         return averages(work, key, memory=self.profile_memory, shapes=False)
 
@@ -244,37 +270,4 @@ class profile:
 
         Arrows lead from each op to its backward; live bytes are a counter track.
         """
-        text = json.dumps({"traceEvents": self._trace(), "displayTimeUnit": "ms",
-                           **self.metadata}).encode()
-        write_bytes(path, gzip.compress(text, 5) if str(path).endswith(".gz") else text)
-
-    def _trace(self) -> list[dict[str, Any]]:
-        pid = os.getpid()
-        out: list[dict[str, Any]] = []
-        forward = {e.sequence for e in self.events() if e.kind == "op" and e.sequence >= 0}
-        backward = {e.sequence for e in self.events() if e.kind == "backward"}
-        out.append({"ph": "M", "name": "process_name", "pid": pid, "args": {"name": "adjoint"}})
-        for e in self.events():
-            args: dict[str, Any] = {}
-            for name, value in (("line", e.line), ("module", e.module), ("FLOPs", e.flops),
-                                ("bytes", e.nbytes)):
-                if value:
-                    args[name] = value
-            if e.shapes:
-                args["Input Dims"] = [list(s) for s in e.shapes]
-            if e.flops and e.duration:
-                args["GFLOP/s"] = round(e.flops / e.duration * 1e-3, 3)
-            out.append({"ph": "X", "cat": _CATEGORY[e.kind], "name": e.name, "pid": pid, "tid": 1,
-                        "ts": e.start, "dur": e.duration, "args": args})
-            if e.sequence >= 0 and e.sequence in forward and e.sequence in backward:
-                first = e.kind == "op"
-                arrow = {"ph": "s" if first else "f", "id": e.sequence, "pid": pid, "tid": 1,
-                         "ts": e.start, "cat": "fwdbwd", "name": "fwdbwd"}
-                out.append(arrow if first else {**arrow, "bp": "e"})
-        out += [{"ph": "C", "name": "live bytes", "pid": pid, "ts": at, "args": {"bytes": live}}
-                for at, live in self.memory_timeline()]
-        return out
-
-
-_CATEGORY = {"op": "cpu_op", "backward": "cpu_op", "module": "python_function",
-             "optimizer": "user_annotation", "span": "user_annotation"}
+        write_trace(path, self.events(), self.memory_timeline(), self.metadata)
