@@ -144,7 +144,7 @@ def take_full_path(node: Any) -> None:
 
 
 # nodes that no op's name stands for
-WRITTEN_OUT = {"AccumulateGrad", "CopyBackwards", "CopySlices"}
+WRITTEN_OUT = {"AccumulateGrad", "CopyBackwards", "CopySlices", "NotImplemented"}
 
 
 class GraphNode:

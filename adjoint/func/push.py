@@ -11,9 +11,10 @@ from adjoint.base.dtypes import is_inexact
 from adjoint.base.errors import ArgumentError, DTypeError, StructureError
 from adjoint.base.tree import Spec, flatten, unflatten
 from adjoint.core.inplace import lend, settle, zeros_of
+from adjoint.core.modes import as_pytorch
 from adjoint.core.op import aval_of_value
 from adjoint.core.tensor import Tensor, wrap
-from adjoint.func.reverse import as_tensor, vjp
+from adjoint.func.reverse import as_tensor, only_tensors, vjp
 from adjoint.ops.create import tensor
 
 
@@ -60,6 +61,8 @@ def jvp(func: Callable[..., Any], primals: Any, tangents: Any, *, strict: bool =
         aux = None
         if has_aux:
             out, aux = out
+        if as_pytorch[0]:
+            only_tensors("jvp(f, primals, tangents)", out)
         result = _split(trace, out)
         if has_aux:
             return (*result, _split(trace, aux)[0])

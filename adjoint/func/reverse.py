@@ -22,6 +22,7 @@ from adjoint.base.aval import MetaArray
 from adjoint.base.dtypes import is_inexact
 from adjoint.base.errors import ArgumentError, DTypeError, StructureError, TransformError
 from adjoint.base.tree import Spec, flatten, unflatten
+from adjoint.core.modes import as_pytorch
 from adjoint.core.node import Freed
 from adjoint.core.op import aval_of_value
 from adjoint.core.rehearsal import beginning, call
@@ -96,6 +97,24 @@ def foreign_leaves(roots: Sequence[Any], own: set[Any], began: int) -> bool:
     return False
 
 
+def only_tensors(call: str, out: Any, one: bool = False) -> None:
+    """Refuse outputs that PyTorch's transforms refuse, for programs that run as `torch`: numbers,
+    and no output at all. Other programs may return numbers, as JAX's do."""
+    if one:
+        if not isinstance(out, Tensor):
+            raise TransformError("grad_and_value(f)(*args): Expected f(*args) to return a Tensor, "
+                                 f"got {type(out)}")
+        return
+    outputs = flatten(out)[0]
+    if not outputs:
+        raise TransformError(f"{call}: Expected f to be a function that has non-empty output (got "
+                             f"output = {[out] if out is None else []})")
+    for o in outputs:
+        if not isinstance(o, Tensor):
+            raise TransformError(f"{call}: expected f(*primals) to return only tensors, got "
+                                 f"unsupported type {type(o)}")
+
+
 class Pull:
     """Outputs of a run on fresh variables, and how to pull cotangents back."""
 
@@ -132,6 +151,8 @@ class Pull:
                                     "(output, aux)")
             out, self.aux = out
         self.outputs, self.out_spec = flatten(out)
+        if as_pytorch[0]:
+            only_tensors("vjp(f, *primals)", out, one=what == "grad")
         self.edges = [edge_of(o) if isinstance(o, Tensor) and o._rg else None
                       for o in self.outputs]
         own = {e.node if type(e) is Port else e for e in map(edge_of, self.variables)}

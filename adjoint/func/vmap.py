@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from adjoint.base.errors import ArgumentError, AutogradError, IndexOutOfRange
+from adjoint.base.errors import ArgumentError, IndexOutOfRange
 from adjoint.base.tree import broadcast_prefix, flatten, unflatten
 from adjoint.core.inplace import lend, settle
+from adjoint.core.modes import as_pytorch
 from adjoint.core.tensor import Tensor, wrap
 from adjoint.core.trace import mapping
 from adjoint.func.batch import Batch, BatchTensor
@@ -117,7 +118,11 @@ def vmap(func: Callable[..., Any], in_dims: Any = 0, out_dims: Any = 0,
         else:
             outs, out_spec = _chunked(run, front, mask, named, along, size, chunk_size, randomness)
         places = broadcast_prefix(out_dims, out_spec, "vmap: out_dims")
-        return unflatten([_place(o, p, size) for o, p in zip(outs, places, strict=True)], out_spec)
+        found = unflatten([_place(o, p, size, func)
+                           for o, p in zip(outs, places, strict=True)], out_spec)
+        if found is None and out_dims is not None and as_pytorch[0]:
+            raise _no_tensor(func, None)
+        return found
     return mapped
 
 
@@ -134,11 +139,17 @@ def _jax_names(given: dict[str, Any], in_dims: Any, out_dims: Any) -> tuple[Any,
 class _Shared:
     """An output that does not depend on the example."""
 
-    def __init__(self, value: Any) -> None:
-        self.value = value
+    def __init__(self, value: Any, given: Any = None) -> None:
+        self.value, self.given = value, given   # as a tensor; the number or array that it was
 
 
-def _place(o: Any, dim: Any, size: int) -> Any:
+def _no_tensor(func: Any, found: Any) -> ArgumentError:
+    name = getattr(func, "__name__", None) or repr(func)
+    return ArgumentError(f"vmap({name}, ...): `{name}` must only return Tensors, got type "
+                         f"{type(found)}. Did you mean to set out_dims= to None for output?")
+
+
+def _place(o: Any, dim: Any, size: int, func: Any) -> Any:
     """An output with the mapped axis where out_dims wants it."""
     if not isinstance(o, _Shared):
         if dim is None:
@@ -146,7 +157,9 @@ def _place(o: Any, dim: Any, size: int) -> Any:
                                 "None: this output has one value per example")
         return move_axis(o, 0, dim)
     if dim is None:
-        return o.value
+        return o.given if as_pytorch[0] and o.given is not None else o.value
+    if not isinstance(o.value, Tensor) or as_pytorch[0] and o.given is not None:
+        raise _no_tensor(func, o.value if o.given is None else o.given)
     return move_axis(expand_op(unsqueeze_op(o.value, dim=0), shape=(size, *o.value.shape)), 0, dim)
 
 
@@ -193,8 +206,5 @@ def _out(trace: Any, o: Any) -> Any:
     if isinstance(o, BatchTensor) and o.trace is trace:
         return o.value
     if isinstance(o, (int, float, complex, np.ndarray)):
-        o = tensor(o)
-    if not isinstance(o, Tensor):
-        raise AutogradError(f"vmap: the function must only return Tensors, got type "
-                            f"{type(o).__name__} as a return")
+        return _Shared(tensor(o), o)
     return _Shared(o)

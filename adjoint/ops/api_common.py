@@ -27,9 +27,16 @@ from adjoint.base.dtypes import (
     scalar_type,
     to_numpy,
 )
-from adjoint.base.errors import ArgumentError, DTypeError, MetaError, ShapeError, instead_of
-from adjoint.core.bind import function_of
-from adjoint.core.modes import warn_once
+from adjoint.base.errors import (
+    ArgumentError,
+    AutogradError,
+    DTypeError,
+    MetaError,
+    ShapeError,
+    instead_of,
+)
+from adjoint.core.bind import function_of, record
+from adjoint.core.modes import GRAD, as_pytorch, state, warn_once
 from adjoint.core.op import Op
 from adjoint.core.tensor import Tensor, wrap
 from adjoint.ops.family import generated
@@ -452,3 +459,28 @@ def summed(dtype: Any, out: Any) -> tuple[Any, Callable[..., Any]]:
 def of_out(dtype: Any, out: Any) -> Any:
     """The dtype of a tensor that is made in `out`: its own, unless another one is asked for."""
     return out.dtype if dtype is None and isinstance(out, Tensor) else dtype
+
+
+def _refused(ct: Any, *, words: str) -> Any:
+    raise AutogradError(words)
+
+
+_NO_RULE = Op("undifferentiated", impl=lambda a, b, /, *, words: a,
+              infer=lambda a, b, *, words: a, vjp={"a": _refused, "b": _refused},
+              node="NotImplemented")    # (no op of its own: results are made without it)
+
+
+def undifferentiated(name: str, result: Any, a: Any, b: Any = None, *, always: bool = False
+                     ) -> Any:
+    """The result of a function that PyTorch has no derivative of. In a program that runs as
+    `torch` (or `always`) it hangs on operands that require gradients, and a backward that reaches
+    it is refused; elsewhere it is what it is here: a step function, with gradients of zero."""
+    if not (as_pytorch[0] or always) or not state() & GRAD:
+        return result
+    tensors = [x for x in (a, b, result) if isinstance(x, Tensor)]
+    needs = sum(1 << i for i, x in enumerate((a, b)) if isinstance(x, Tensor) and x._rg)
+    if not needs or not isinstance(result, Tensor) or any(x.level for x in tensors):
+        return result
+    words = (f"derivative for aten::{name} is not implemented" if " " not in name else name)
+    return record(_NO_RULE, _NO_RULE.plan(needs), (a, b), {"words": words}, (result.array,),
+                  state())

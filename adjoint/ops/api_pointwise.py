@@ -32,6 +32,7 @@ from adjoint.ops.api_common import (
     need_kernel,
     need_tensors,
     no_zeros,
+    undifferentiated,
 )
 from adjoint.ops.public import METHODS, known_as, operands, planned, public, typed, write_out
 from adjoint.ops.shape import clone_op, expand_op, stack_op
@@ -184,7 +185,8 @@ def _raw(x: Any) -> Any:
 @public()
 def floor_divide(input: Any, other: Any, *, out: Any = None) -> Any:
     """floor(input / other), elementwise."""
-    return div(input, other, rounding_mode="floor", out=out)
+    found = div(input, other, rounding_mode="floor", out=out)
+    return undifferentiated("floor_divide", found, input, other) if out is None else found
 
 
 @public()

@@ -39,6 +39,7 @@ from adjoint.ops.api_common import (
     numel,
     raw,
     result,
+    undifferentiated,
     value,
 )
 from adjoint.ops.device import memory_format
@@ -243,7 +244,8 @@ def heaviside(input: Any, values: Any, *, out: Any = None) -> Any:
         raise DTypeError("heaviside is not yet implemented for tensors with different dtypes: "
                          f"{of_numpy(kinds[0])} and {of_numpy(kinds[1])}")
     one = where_op(gt(input, 0), 1.0, 0.0)
-    return _step_out(out, where_op(eq(input, 0), values, cast(one, dtype=dtype_of(input))))
+    found = where_op(eq(input, 0), values, cast(one, dtype=dtype_of(input)))
+    return _step_out(out, undifferentiated("heaviside", found, input, values))
 
 
 # ------------------------------------------------------------------ bits of floats

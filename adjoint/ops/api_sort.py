@@ -29,6 +29,7 @@ from adjoint.ops.api_common import (
     raw,
     result,
     summed,
+    undifferentiated,
     value,
 )
 from adjoint.ops.cumulative import cummax_op, cummin_op, cumprod_op, cumsum_op, logcumsumexp_op
@@ -176,9 +177,10 @@ def mode(input: Any, dim: int = -1, keepdim: bool = False, *, out: Any = None) -
 
 
 # ------------------------------------------------------------------ distinct values
-def _inverse_counts(found: Any, input: Any, inverse: bool, counts: bool) -> Any:
+def _inverse_counts(found: Any, input: Any, inverse: bool, counts: bool, name: str) -> Any:
     values, back, many = found
-    out = [box(input, values)]
+    out = [undifferentiated(f"the derivative for '{name}' is not implemented.",
+                            box(input, values), input)]
     if inverse:
         out.append(box(input, back.astype(np.int64, copy=False)))
     if counts:
@@ -208,7 +210,8 @@ def unique(input: Any, sorted: bool = True, return_inverse: bool = False,
             ranked(x), return_inverse=True, return_counts=True, axis=axis)
         values = values.astype(x.dtype)
         back = back.reshape(x.shape[axis])
-    return _inverse_counts((values, back, many), input, return_inverse, return_counts)
+    return _inverse_counts((values, back, many), input, return_inverse, return_counts,
+                           "_unique2" if dim is None else "unique_dim")
 
 
 @public()
@@ -230,7 +233,8 @@ def unique_consecutive(input: Any, return_inverse: bool = False, return_counts: 
     if d is not None:                       # (PyTorch's lie slice after slice)
         values = np.moveaxis(np.ascontiguousarray(np.moveaxis(x, d, 0)[starts]), 0, d)
     back = back.reshape(x.shape) if d is None else back
-    return _inverse_counts((values, back, many), input, return_inverse, return_counts)
+    return _inverse_counts((values, back, many), input, return_inverse, return_counts,
+                           "unique_consecutive")
 
 
 # ------------------------------------------------------------------ search and count
@@ -336,7 +340,8 @@ def bincount(input: Any, weights: Any = None, minlength: int = 0) -> Any:
         return box(input, np.bincount(x, minlength=minlength).astype(np.int64))
     w = np.asarray(raw(weights))
     kind = w.dtype if w.dtype == np.float32 else np.dtype(np.float64)
-    return box(input, np.bincount(x, w, minlength).astype(kind))
+    return undifferentiated("bincount", box(input, np.bincount(x, w, minlength).astype(kind)),
+                            weights)
 
 
 _counts_out = exactly("torch.histogram: input tensor and hist tensor should have the same dtype, "
@@ -368,8 +373,8 @@ def histogram(input: Any, bins: Any = 100, *, range: Any = None, weight: Any = N
     edges = bins if isinstance(bins, int) else np.asarray(raw(bins))
     counts, at = np.histogram(x.reshape(-1), edges, range, density=density,
                               weights=None if weight is None else raw(weight).reshape(-1))
-    return _counts_out(out, HistogramResult(box(input, counts.astype(x.dtype)),
-                                            box(input, at.astype(x.dtype))))
+    found = undifferentiated("histogram", box(input, counts.astype(x.dtype)), input, weight)
+    return _counts_out(out, HistogramResult(found, box(input, at.astype(x.dtype))))
 
 
 HistogramResult = result("histogram", "hist bin_edges")

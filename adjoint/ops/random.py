@@ -38,6 +38,7 @@ from adjoint.ops.api_common import (
     need_kernel,
     of_out,
     resized,
+    undifferentiated,
 )
 from adjoint.ops.convert import filled
 from adjoint.ops.create import device_name, order_like, refuse_filled, shape_of
@@ -379,7 +380,8 @@ def binomial(count: Tensor, prob: Tensor, generator: Any = None) -> Tensor:
         return wrap(MetaArray(shape, n.dtype))
     if (n < 0).any() or (p < 0).any() or (p > 1).any():
         raise ArgumentError("binomial: counts must be >= 0 and probabilities in [0, 1]")
-    return wrap(samplers.binomial(source(generator), n, p).astype(n.dtype))
+    found = wrap(samplers.binomial(source(generator), n, p).astype(n.dtype))
+    return undifferentiated("binomial", found, count, prob)
 
 
 # ------------------------------------------------------------------ in-place fills

@@ -14,7 +14,14 @@ import numpy as np
 from adjoint.base.errors import ArgumentError, DTypeError
 from adjoint.core.tensor import Tensor
 from adjoint.kernels.expr import Expr, call, log1p_, log_, where_
-from adjoint.ops.api_common import dtype_of, finish, need, need_kernel, need_tensors
+from adjoint.ops.api_common import (
+    dtype_of,
+    finish,
+    need,
+    need_kernel,
+    need_tensors,
+    undifferentiated,
+)
 from adjoint.ops.api_small import sinc
 from adjoint.ops.family import NUMBER, pointwise
 from adjoint.ops.pointwise import add, div, eq, lgamma, mul, sub, where_op
@@ -131,7 +138,17 @@ for _name, _f, _doc in (
     _enter(_name, _f, _doc)
 _enter("i0", i0, "The modified Bessel function I0.", "i0")
 _enter("xlog1py", xlog1py, "input·log1p(other), 0 where input is 0.", two=True)
-_enter("zeta", zeta, "Hurwitz' zeta function Σ (k + other)^-input, input > 1; no derivative in "
+
+
+def _zeta(s: Any, q: Any) -> Any:
+    if not (isinstance(s, Tensor) and s._rg):
+        return zeta(s, q)
+    both = isinstance(q, Tensor) and q._rg and not s.level and not q.level
+    return undifferentiated("the derivative for 'zeta' is not implemented.",
+                            zeta(s.detach() if both else s, q), s, q, always=both)
+
+
+_enter("zeta", _zeta, "Hurwitz' zeta function Σ (k + other)^-input, input > 1; no derivative in "
        "`input`.", two=True)
 _enter("gammainc", gammainc, "P(input, other): the regularized lower incomplete gamma function; "
        "differentiable in both.", "igamma", two=True)
