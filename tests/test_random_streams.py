@@ -135,7 +135,7 @@ def test_machine_code_is_numpy(used: int, monkeypatch: pytest.MonkeyPatch) -> No
         s = Stream(used)
         s.raw(used)
         out: list[Any] = []
-        for n in (1, 2, 311, 313, 623, 1251, 5000):
+        for n in (1, 2, 21, 311, 313, 623, 1251, 5000):
             out += [s.words(n), s.uniform((n,), F32, -0.3, 0.9), s.uniform((n,), F64, -0.3, 0.9),
                     s.below(n, 0.3), s.bits(n, 0.7)[:n // 8], s.normal((n,), F32, 0.2, 1.3),
                     s.permutation(n), s.words_at()[1]]
@@ -217,7 +217,8 @@ _DRAWS = [lambda s: s.uniform((8,), F32), lambda s: s.uniform((3, 2), F64, -1.0,
           lambda s: s.normal((7,), F32, 0.3, 1.7), lambda s: s.normal((), F64),
           lambda s: s.normal((20,), F64, 1.0, 2.0, single=True), lambda s: s.below(9, 0.4),
           lambda s: s.integers((5,), -3, 100), lambda s: s.integers((2,), 2**62, 2**62 + 7),
-          lambda s: s.normal((4,), F64), lambda s: s.normal((0,), F64),
+          lambda s: s.normal((4,), F64), lambda s: s.normal((4, 8), F32),
+          lambda s: s.normal((255,), F32, 0.3, 1.7), lambda s: s.normal((0,), F64),
           lambda s: s.uniform((0,), F32)]
 
 
@@ -265,7 +266,8 @@ def test_a_few_numbers_are_one_call(monkeypatch: pytest.MonkeyPatch) -> None:
 FEW = {"float": lambda s: s.uniform((37,), F32), "double": lambda s: s.uniform((37,), F64),
        "below": lambda s: s.below(37, 0.3), "range": lambda s: s.integers((37,), -3, 1000),
        "normal": lambda s: s.normal((37,), F32, 1.0, 2.0, single=True),
-       "normals": lambda s: s.normal((5,), F64)}
+       "normals": lambda s: s.normal((5,), F64),
+       "sixteens": lambda s: s.normal((37,), F32, 1.0, 2.0)}
 
 
 @pytest.mark.parametrize("kind", sorted(FEW))

@@ -132,6 +132,15 @@ def _sin_cos_ir(f: Function, t: Value) -> tuple[Value, Value]:
             f.select(((j - 2) & 4).compare("ne", 0), cosine, -cosine))
 
 
+def sixteen_ir(f: Function, first: Value, second: Value, mean: Value, std: Value) -> None:
+    """Eight uniform numbers at `first` and eight at `second` become normal ones, in place."""
+    u1 = f.const(_V, 1.0) - f.load(first, _V)
+    sine, cosine = _sin_cos_ir(f, f.const(_V, TWO_PI) * f.load(second, _V))
+    radius = f.intrinsic("sqrt", f.const(_V, -2.0) * _log_ir(f, u1))
+    f.store(f.fma(radius * cosine, std, mean), first)
+    f.store(f.fma(radius * sine, std, mean), second)
+
+
 def _emit(frame: Frame) -> None:
     """x; reals: mean, std."""
     f, x = frame.f, frame.array(0)
@@ -139,12 +148,7 @@ def _emit(frame: Frame) -> None:
     mean, std = (f.splat(frame.real(k, "float"), 8) for k in (0, 1))
 
     def one(g: Value, _: list[Value]) -> list[Value]:
-        first, second = f.at(x, "float", g * 16), f.at(x, "float", g * 16 + 8)
-        u1 = f.const(_V, 1.0) - f.load(first, _V)
-        sine, cosine = _sin_cos_ir(f, f.const(_V, TWO_PI) * f.load(second, _V))
-        radius = f.intrinsic("sqrt", f.const(_V, -2.0) * _log_ir(f, u1))
-        f.store(f.fma(radius * cosine, std, mean), first)
-        f.store(f.fma(radius * sine, std, mean), second)
+        sixteen_ir(f, f.at(x, "float", g * 16), f.at(x, "float", g * 16 + 8), mean, std)
         return []
 
     f.loop(frame.first * group, f.intrinsic("smin", frame.end * group, groups), 1, [], one)

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from adjoint.kernels import codegen, llvm, threads
+from adjoint.kernels.box_muller import sixteen_ir
 from adjoint.kernels.codegen import Frame
 from adjoint.kernels.ir import Function, Value, vec
 from adjoint.kernels.loops import geometry
@@ -162,7 +163,7 @@ def blocks(kind: str, state: Array, out: Array, count: int, *, carry: int | None
 # ------------------------------------------------------------------ a few numbers
 # words that a number takes; a pair of normal ones takes four
 WORDS = {"words": 1, "float": 1, "double": 2, "below": 2, "range": 1, "normal": 2, "exponential": 2,
-         "flip": 2}
+         "flip": 2, "sixteens": 1}
 
 
 class _Few:
@@ -179,6 +180,9 @@ class _Few:
 
     def emit(self) -> None:
         f, n = self.f, self.frame.integer(0)
+        if self.kind == "sixteens":
+            self._sixteens()
+            return
         one = {"words": self._word_of, "float": self._float, "double": self._double,
                "below": self._below, "range": self._range, "normal": self._pair,
                "exponential": self._exponential, "flip": self._flip}[self.kind]
@@ -208,9 +212,43 @@ class _Few:
     def _word_of(self, k: Value) -> None:
         self.f.store(self._word(k), self.f.at(self.out, "i32", k))
 
-    def _float(self, k: Value) -> None:
+    def _single(self, k: Value) -> Value:
+        """Number k of [0, 1), of 24 bits, in float32."""
         u = self.f.cast("sitofp", self._word(k) & 0xFFFFFF, "float")
-        self._scaled(u * self.f.const("float", 2.0**-24), k)
+        return u * self.f.const("float", 2.0**-24)
+
+    def _float(self, k: Value) -> None:
+        self._scaled(self._single(k), k)
+
+    def _sixteens(self) -> None:
+        """Normal numbers made in pairs within sixteens of float32; a rest that is none is drawn
+        again together with the last numbers of the sixteen before."""
+        f, n = self.f, self.frame.integer(0)
+        mean, std = (f.splat(self.frame.real(i, "float"), 8) for i in (0, 1))
+        rest = f.select((n & 15).compare("ne", 0), f.i64(16), f.i64(0))
+
+        def numbers(count: Value, word: Value | int, place: Value | int) -> None:
+            def step(k: Value, _: list[Value]) -> list[Value]:
+                f.store(self._single(k + word), f.at(self.out, "float", k + place))
+                return []
+            f.loop(f.i64(0), count, 1, [], step)
+
+        def pairs(place: Value) -> None:
+            sixteen_ir(f, f.at(self.out, "float", place), f.at(self.out, "float", place + 8), mean,
+                       std)
+
+        def group(g: Value, _: list[Value]) -> list[Value]:
+            pairs(g * 16)
+            return []
+
+        def last() -> list[Value]:
+            numbers(rest, n, n - 16)
+            pairs(n - 16)
+            return []
+        numbers(n, 0, 0)
+        f.loop(f.i64(0), n >> 4, 1, [], group)
+        f.when(rest.compare("ne", 0), last)
+        f.store(f.cast("trunc", self.used + n + rest, "i32"), self.place)
 
     def _double(self, k: Value) -> None:
         self._scaled(self._unit(k), k)
@@ -313,7 +351,9 @@ def few(kind: str, memory: Array, out: Array, integers: tuple[int, int] = (0, 0)
             "flip float", "flip double": 1 where "below" is true, else 0;
             "exponential float", "exponential double": log(1 - u) times the first real;
             "normal float", "normal double": of the mean and the deviation that `reals` begins
-            with. The first integer says whether `held` comes first, where the last number then is.
+            with. The first integer says whether `held` comes first, where the last number then is;
+            "sixteens": float32, normal as `box_muller` pairs them, of 16 numbers or more; the
+            same two reals. A rest below sixteen takes sixteen words more.
     """
     made = few_entry(kind)
     if made is None:

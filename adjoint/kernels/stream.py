@@ -187,25 +187,26 @@ class Stream:
         made = code.few_entry(kind) if _machine() else None
         if made is None:
             return False
-
-        def draw(block: Array) -> None:
-            made[0](code.threads.entry(), made[1], block, out, self._half, out.size, *integers,
-                    *reals)
+        entry, geometry = made
         with self._lock:
             memory = self._memory
             left = _N - memory.item(_N)
-            if words <= left:
-                draw(memory)
-                return True
-            held = self._scratch                             # the words of both blocks
-            held[:left] = memory[_N - left:_N]
-            memory[_N] = _N
-            self._bits.random_raw()                          # makes the next block
-            held[left:words] = memory[:words - left]
-            held[_N] = 0
-            draw(held)
-            memory[_N] = words - left
+            held = memory if words <= left else self._both(words, left)
+            entry(code.threads.entry(), geometry, held, out, self._half, out.size, *integers,
+                  *reals)
+            if held is not memory:
+                memory[_N] = words - left
         return True
+
+    def _both(self, words: int, left: int) -> Array:
+        """The next words where a block has but `left` of them, and the next block in memory."""
+        memory, held = self._memory, self._scratch
+        held[:left] = memory[_N - left:_N]
+        memory[_N] = _N
+        self._bits.random_raw()                              # makes the next block
+        held[left:words] = memory[:words - left]
+        held[_N] = 0
+        return held
 
     @staticmethod
     def quick(kind: str) -> bool:
@@ -279,6 +280,10 @@ class Stream:
             with self._lock:
                 one_by_one = self.pairs(n)
             return fused(one_by_one, std, mean).astype(dtype).reshape(shape)
+        if n < FEW and dtype is F32:
+            out = np.empty(shape, dtype) if out is None else out
+            if self.few("sixteens", out, n + (16 if n % 16 else 0), reals=(mean, std, 0.0)):
+                return out
         whole, kind = n - n % 16, F64 if dtype == F64 else F32
         drawn = n if dtype.itemsize > 2 else whole         # the last are drawn again all the same
         held = self.uniform((drawn,), kind)
