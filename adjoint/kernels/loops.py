@@ -89,6 +89,7 @@ class _Plan(NamedTuple):
     shape: tuple[int, ...]
     order: tuple[int, ...] | None    # axes from slowest to fastest; None = C order
     dtypes: tuple[np.dtype[Any], ...]
+    bare: bool                       # no operand but arrays
 
 
 class Pointwise:
@@ -115,15 +116,25 @@ class Pointwise:
             plan = self._plans[key]
         except KeyError:
             plan = self._remember(key, args, out)
-        if plan is None or (out is not None and not all(
-                [o is None or o.flags.writeable for o in out])):
+        if plan is None:
             return NotImplemented
-        outs = [empty(plan.shape, plan.order, d) if o is None else o
-                for o, d in zip(out or [None] * len(plan.dtypes), plan.dtypes, strict=True)]
-        operands = [a for a in args if type(a) is np.ndarray]
-        scalars = [a for a in args if type(a) is not np.ndarray]
-        scalars += [attrs[k] for k in self.keyword]
-        plan.entry(threads.light_entry(), plan.address, *operands, *outs, *scalars)
+        if out is None:
+            outs = [empty(plan.shape, plan.order, d) for d in plan.dtypes]
+        else:
+            outs = []
+            for o, d in zip(out, plan.dtypes, strict=True):
+                if o is None:
+                    o = empty(plan.shape, plan.order, d)
+                elif not o.flags.writeable:
+                    return NotImplemented
+                outs.append(o)
+        if plan.bare:
+            plan.entry(threads.light_entry(), plan.address, *args, *outs)
+        else:
+            scalars = [a for a in args if type(a) is not np.ndarray]
+            scalars += [attrs[k] for k in self.keyword]
+            plan.entry(threads.light_entry(), plan.address,
+                       *[a for a in args if type(a) is np.ndarray], *outs, *scalars)
         return outs[0] if self.single else tuple(outs)
 
     def _remember(self, key: Any, args: Sequence[Any],
@@ -179,7 +190,8 @@ class Pointwise:
             return None
         entry, body = self._kernel(args, arrays, outs, lay, sizes, dtypes, dtype, shape)
         words, address = geometry(_words(lay))
-        return _Plan(entry, body, words, address, shape, order, dtypes)
+        return _Plan(entry, body, words, address, shape, order, dtypes,
+                     len(arrays) == len(args) and not self.keyword)
 
     def _kernel(self, args: Sequence[Any], arrays: list[Array], outs: Sequence[Any], lay: Layout,
                 sizes: Sequence[int], dtypes: Sequence[np.dtype[Any]], dtype: np.dtype[Any],

@@ -65,10 +65,8 @@ class Reduce:
 
     def __call__(self, *args: Any, axis: int | tuple[int, ...] | None = None,
                  keepdims: bool = False, wide: bool = False, **attrs: Any) -> Any:
-        """The reductions over `axis` (all axes where None), as a tuple of arrays.
-
-        `wide` leaves them in float64, in which they were accumulated.
-        """
+        """The reductions over `axis` (all axes where None), as a tuple of arrays; `wide` leaves
+        them in float64, in which they were accumulated."""
         key = (axis, *[(a.shape, a.strides, a.dtype) if type(a) is np.ndarray else type(a)
                        for a in args])
         try:
@@ -81,15 +79,17 @@ class Reduce:
             return NotImplemented
         outs = [np.empty(plan.partial, plan.wide) for _ in self.exprs]
         plan.entry(threads.entry(), plan.address, *args, *outs,
-                   *[attrs[k] for k in self.keyword])
+                   *([attrs[k] for k in self.keyword] if attrs else ()))
         shape = plan.shape_keep if keepdims else plan.shape
         dtype = plan.wide if wide else plan.dtype
         results = []
-        for how, out in zip(self.how, outs, strict=True):
-            total = out if plan.partial[0] == 1 else _UFUNC[how].reduce(out, axis=0)
+        for how, total in zip(self.how, outs, strict=True):
+            if plan.partial[0] != 1:
+                total = _UFUNC[how].reduce(total, 0)
             if how == "mean":
                 total = total / plan.size
-            total = total.astype(dtype, copy=False)
+            if total.dtype is not dtype:
+                total = total.astype(dtype)
             results.append(total if total.shape == shape else total.reshape(shape))
         return tuple(results)
 

@@ -295,6 +295,7 @@ def generated(name: str) -> Any:
     return _kernels().lookup(name) if GENERATED else None
 
 
+@cache
 def _kernels() -> Any:
     from adjoint.kernels import choose  # the compiler's modules load when first needed
     return choose
@@ -330,8 +331,7 @@ def _infer(name: str, kind: str, no_booleans: str = "") -> Callable[..., Aval]:
         shape = broadcast_shapes(name, *real)
         if kind == "bool":
             return Aval(shape, BOOL)
-        dtype = real[0].dtype
-        return Aval(shape, dtype)
+        return Aval(shape, real[0].dtype)
     return infer
 
 
