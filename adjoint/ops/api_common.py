@@ -370,6 +370,8 @@ def resized(out: Any, answer: Any) -> Any:
 
 def finish_made(out: Any, answer: Any) -> Any:
     """`finish` of a function that makes a tensor of no other: `out` is resized without a word."""
+    if out is None:
+        return answer
     if isinstance(out, Tensor) and out.array.dtype == answer.array.dtype:
         resized(out, answer)
     return _made(out, answer)
@@ -458,7 +460,7 @@ def summed(dtype: Any, out: Any) -> tuple[Any, Callable[..., Any]]:
 
 def of_out(dtype: Any, out: Any) -> Any:
     """The dtype of a tensor that is made in `out`: its own, unless another one is asked for."""
-    return out.dtype if dtype is None and isinstance(out, Tensor) else dtype
+    return out.dtype if dtype is None and out is not None and isinstance(out, Tensor) else dtype
 
 
 def _refused(ct: Any, *, words: str) -> Any:

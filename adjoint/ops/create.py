@@ -38,7 +38,10 @@ from adjoint.ops.shape import clone_op
 def shape_of(args: Sequence[Any]) -> tuple[int, ...]:
     """`f(2, 3)`, `f((2, 3))` and `f(Size)` all mean one shape."""
     given: Sequence[Any] = args[0] if len(args) == 1 and type(args[0]) is tuple else args
-    if all([type(a) is int and a >= 0 for a in given]):
+    for a in given:
+        if type(a) is not int or a < 0:
+            break
+    else:
         return tuple(given)
     if len(args) == 1 and not isinstance(args[0], (int, np.integer)):
         only = args[0]

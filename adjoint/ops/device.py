@@ -139,7 +139,7 @@ def check(d: Any) -> str:
 
 def storage_less(d: Any, shape: tuple[int, ...], dtype: Any) -> bool:
     """True where a new tensor gets no storage: on device meta, and while a run is rehearsed."""
-    meta = check(d) == "meta"
+    meta = (_default.get() if d is None else check(d)) == "meta"
     if rehearsal() is not None:
         return not keeps_value(shape, dtype)
     if not (meta or _ready):

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from adjoint.base.aval import MetaArray
-from adjoint.base.dtypes import default_dtype, default_of, is_inexact, scalar_type, to_numpy
+from adjoint.base.dtypes import I64, default_dtype, default_of, is_inexact, scalar_type, to_numpy
 from adjoint.base.errors import ArgumentError, DTypeError
 from adjoint.core.modes import warn
 from adjoint.core.rehearsal import call
@@ -17,6 +17,8 @@ from adjoint.ops.api_common import finish, finish_made, need_kernel, numel, of_o
 from adjoint.ops.create import _dtype
 from adjoint.ops.device import storage_less
 from adjoint.ops.public import public, typed
+
+_FAR = 2**31                # numbers whose differences float64 has, and divides, without error
 
 
 def _number(x: Any) -> Any:
@@ -33,9 +35,14 @@ def arange(start: Any, end: Any = None, step: Any = 1, *, out: Any = None, dtype
     >>> ad.arange(1, 4)
     tensor([1, 2, 3])
     """
-    start, end, step = _number(start), _number(end), _number(step)
     if end is None:
         start, end = 0, start
+    if dtype is out is None and type(start) is type(end) is type(step) is int and (
+            0 < step < _FAR and -_FAR < start <= end < _FAR):        # what most calls are
+        count = (end - start + step - 1) // step
+        if not storage_less(device, (count,), I64):
+            return wrap(np.arange(start, end, step, dtype=I64), requires_grad)
+    start, end, step = _number(start), _number(end), _number(step)
     if step == 0:
         raise ArgumentError("step must be nonzero")
     for v in (start, end):
@@ -127,9 +134,11 @@ def spaced(start: Any, end: Any, steps: int, kind: np.dtype[Any]) -> np.ndarray[
     if kind not in (np.float32, np.float64) or steps < 2:
         return _even(start, end, steps, kind).astype(kind)
     first, last = kind.type(_number(start)), kind.type(_number(end))
-    step, place = np.longdouble((last - first) / kind.type(steps - 1)), np.arange(steps)
-    return np.where(place < steps // 2, first + step * place,
-                    last - step * (steps - 1 - place)).astype(kind)
+    step, half = np.longdouble((last - first) / kind.type(steps - 1)), steps // 2
+    made = np.empty(steps, kind)
+    made[:half] = first + step * np.arange(half)
+    made[half:] = last - step * np.arange(steps - 1 - half, -1, -1)
+    return made
 
 
 def _even(start: Any, end: Any, steps: int, kind: np.dtype[Any]) -> np.ndarray[Any, Any]:
