@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import importlib
+import math
 import pickle
 import threading
 from typing import Any
@@ -13,6 +14,7 @@ import pytest
 from helpers_random import CLOSE, EXACT
 
 import adjoint as ad
+from adjoint.base.errors import ArgumentError
 from adjoint.kernels import alloc, mersenne, samplers
 from adjoint.kernels.stream import F32, F64, Stream
 
@@ -230,6 +232,20 @@ def test_a_few_numbers_are_those_of_many(monkeypatch: pytest.MonkeyPatch) -> Non
     for draw in _DRAWS * 30:
         np.testing.assert_array_equal(draw(fast), draw(slow))
     assert fast.hold() == slow.hold()
+
+
+@pytest.mark.parametrize("bad", [math.nan, -0.1, 1.1, math.inf])
+def test_what_is_no_chance_is_refused(bad: float) -> None:
+    """A nan as well, wherever it stands, and nothing is drawn."""
+    for dtype in (ad.float32, ad.float64, ad.bfloat16):
+        for chances in ([bad], [0.5, bad, 0.5]):
+            ad.manual_seed(0)
+            with pytest.raises(ArgumentError, match="Expected p_in >= 0 && p_in <= 1"):
+                ad.bernoulli(ad.tensor(chances, dtype=dtype))
+            assert shown(ad.rand(1)) == [0.4962565302848816]
+    if bad != 1.1:
+        with pytest.raises(ArgumentError, match="`inf`, `nan` or element < 0"):
+            ad.multinomial(ad.tensor([0.5, bad, 0.5]), 1)
 
 
 def test_no_numbers_take_no_words() -> None:

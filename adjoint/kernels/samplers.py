@@ -62,7 +62,7 @@ def flips(s: Stream, chances: Array) -> Array:
     """Whether each happens: 53 bits decide where the chances are float64, else 24."""
     if chances.dtype == F64:
         return s.uniform(chances.shape, F64) < chances
-    return s.uniform(chances.shape, F32) < chances.astype(F32)
+    return s.uniform(chances.shape, F32) < chances.astype(F32, copy=False)
 
 
 def race(s: Stream, rows: Array) -> Array:

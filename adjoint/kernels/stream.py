@@ -116,6 +116,10 @@ class Stream:
 
     def words(self, n: int) -> Array:
         """`n` words, as uint32."""
+        if 0 < n < FEW:
+            out = np.empty(n, np.uint32)
+            if self.few("words", out, n):
+                return out
         return self._bulk("words", n, np.dtype(np.uint32), lambda w: w)
 
     def long(self, n: int) -> Array:

@@ -214,6 +214,8 @@ def randperm(n: int, *, generator: Any = None, out: Any = None, dtype: Any = Non
         return finish_made(out, wrap(MetaArray((n,), kind)))
 
     def draw(s: Stream, shape: Any) -> Any:
+        if len(shape) == 1:
+            return s.permutation(n).astype(kind, copy=False)
         rows = [s.permutation(n) for _ in range(math.prod(shape[:-1]))]
         return np.stack(rows).reshape(shape).astype(kind) if rows else np.empty(shape, kind)
     t = drawn((n,), draw, generator)
@@ -279,7 +281,8 @@ def _chances(array: Any) -> None:
 
 
 def _flipped(generator: Any, array: Any, chance: Any) -> Any:
-    if np.any((np.asarray(chance) < 0) | (np.asarray(chance) > 1)):
+    if np.size(chance) and not (np.minimum.reduce(chance, None) >= 0        # (a nan is neither)
+                                and np.maximum.reduce(chance, None) <= 1):
         raise ArgumentError("bernoulli: Expected p_in >= 0 && p_in <= 1 for every element, got "
                             f"values in [{np.min(chance):g}, {np.max(chance):g}]")
     return _flips(source(generator), array.shape, chance).astype(array.dtype)
@@ -311,11 +314,12 @@ def multinomial(input: Tensor, num_samples: int, replacement: bool = False, *,
                          f"{scalar_type(out.array.dtype)}")
     if num_samples <= 0:
         raise ArgumentError("cannot sample n_sample <= 0 samples")
-    if not np.isfinite(rows).all() or (rows < 0).any():
+    if rows.size and not (np.minimum.reduce(rows, None) >= 0            # (a nan is neither)
+                          and np.maximum.reduce(rows, None) < np.inf):
         raise ArgumentError("probability tensor contains either `inf`, `nan` or element < 0")
     if (rows.sum(1) <= 0).any():
         raise ArgumentError("invalid multinomial distribution (sum of probabilities <= 0)")
-    if not replacement and ((rows > 0).sum(1) < num_samples).any():
+    if num_samples > 1 and not replacement and ((rows > 0).sum(1) < num_samples).any():
         raise ArgumentError("cannot sample n_sample > prob_dist.size(-1) samples without "
                             f"replacement: {num_samples} of {int((rows > 0).sum(1).min())}")
     own = rows.astype(input.array.dtype if input.array.dtype == F64 else F32)
