@@ -281,10 +281,11 @@ def _chances(array: Any) -> None:
 
 
 def _flipped(generator: Any, array: Any, chance: Any) -> Any:
-    if np.size(chance) and not (np.minimum.reduce(chance, None) >= 0        # (a nan is neither)
-                                and np.maximum.reduce(chance, None) <= 1):
+    known = chance if getattr(chance, "dtype", F32) in (F32, F64) else np.asarray(chance, F64)
+    if np.size(known) and not (np.minimum.reduce(known, None) >= 0          # (a nan is neither)
+                               and np.maximum.reduce(known, None) <= 1):
         raise ArgumentError("bernoulli: Expected p_in >= 0 && p_in <= 1 for every element, got "
-                            f"values in [{np.min(chance):g}, {np.max(chance):g}]")
+                            f"values in [{np.min(known):g}, {np.max(known):g}]")
     return _flips(source(generator), array.shape, chance).astype(array.dtype)
 
 
