@@ -391,6 +391,7 @@ def binomial(count: Tensor, prob: Tensor, generator: Any = None) -> Tensor:
 
 # ------------------------------------------------------------------ in-place fills
 _NONE = (0, 0)
+_SIXTEENS = ("sixteens", "")
 _UNIFORM, _EXPONENTIAL, _FLIP = [(f"{k}float", f"{k}double") for k in ("", "exponential ", "flip ")]
 
 
@@ -426,11 +427,11 @@ def fill_with(t: Tensor, draw: Draw, what: str, generator: Any = None,
 
 
 def _at_once(t: Tensor, what: str, kinds: tuple[str, str], words: int, generator: Any,
-             integers: tuple[int, int] = _NONE, reals: tuple[float, float, float] = (0.0, 1.0, 1.0)
-             ) -> bool:
+             integers: tuple[int, int] = _NONE, reals: tuple[float, float, float] = (0.0, 1.0, 1.0),
+             more: int = 0) -> bool:
     """A small plain float tensor is filled by one call of machine code, of a kind for float32 and
-    one for float64 that take so many words a number (`Stream.few`). False, with nothing done, for
-    all others."""
+    one for float64 that take so many words a number and `more` (`Stream.few`). False, with nothing
+    done, for all others."""
     array = t.array
     if type(array) is not np.ndarray or not 0 < array.size < FEW or mapping.get() is not None:
         return False
@@ -439,7 +440,7 @@ def _at_once(t: Tensor, what: str, kinds: tuple[str, str], words: int, generator
         return False
     s, kind = source(generator), kinds[dtype is F64]
     return s.quick(kind) and writes.touch(t, what) is not None and s.few(
-        kind, array, words * array.size, integers, reals)
+        kind, array, words * array.size + more, integers, reals)
 
 
 def _copied(array: Any, draw: Draw, generator: Any) -> None:
@@ -478,8 +479,12 @@ def normal_(self: Tensor, mean: float = 0.0, std: float = 1.0, *,
     """Fill with normal numbers."""
     if std < 0:
         raise ArgumentError(f"normal expects std >= 0.0, but found std {std}")
-    need_kernel("normal_kernel_cpu", "biu", self)
     array = self.array
+    if array.dtype is F32 and array.size >= 16 and _at_once(
+            self, "normal_", _SIXTEENS, 1, generator, _NONE, (mean, std, 0.0),
+            16 if array.size % 16 else 0):
+        return self
+    need_kernel("normal_kernel_cpu", "biu", self)
     single = type(array) is np.ndarray and not array.flags.c_contiguous
     return fill_with(self, lambda s, shape: _normal(s, shape, array.dtype, mean, std, single),
                      "normal_", generator, None if array.dtype.kind == "c" else
