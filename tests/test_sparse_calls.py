@@ -37,7 +37,8 @@ t.isnan(s); t.nan_to_num(s); t.t(s); t.transpose(s,0,1); t.permute(s,(1,0)); t.u
 t.select(s,1,2); t.index_select(s,0,t.tensor([1,1])); t.clone(s); t.detach(s); s.data
 s[:,0]; s[...,0]; s[None]; s[0]; s[0:2]; s.half(); s.int(); s.long(); s.double(); s.bool()
 [x.to_dense() for x in s]; s.unbind(1); s.is_contiguous(); s.data_ptr(); s.storage()
-s.long()+s; t.cat([s.long(),s]); t.nn.functional.linear(t.ones(2,3),q); t.hsmm(s,m); t.dsmm(s,m); c@c
+s.long()+s; t.cat([s.long(),s]); t.nn.functional.linear(t.ones(2,3),q); t.hsmm(s,m); t.dsmm(s,m)
+c@c
 t.addmm(t.ones(4),s,d.t()[:,:4]); t.nn.functional.linear(t.ones(2,2,3),q)
 """
 CALLS = [c.strip() for line in CALLS.strip().splitlines() for c in line.split(";")]
