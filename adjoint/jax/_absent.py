@@ -163,7 +163,7 @@ MODULES: dict[str, tuple[str, str]] = {
 NAMES: dict[str, tuple[str, str]] = {
     "": (_DEVICES, "make_array_from_process_local_data make_array_from_single_device_arrays "
          "reshard set_mesh shard_map smap"),
-    "ad_checkpoint": (_PROGRAM, "print_saved_residuals saved_residuals"),
+    "ad_checkpoint": (_PROGRAM, "saved_residuals"),
     "core": (_PROGRAM, "AbstractValue:_array.ShapeDtypeStruct Atom "
              "ClosedJaxpr:_jaxpr.ClosedJaxpr Jaxpr:_jaxpr.Jaxpr "
              "JaxprEqn:_jaxpr.JaxprEqn Literal:_jaxpr.Literal ParamDict Var:_jaxpr.Var "

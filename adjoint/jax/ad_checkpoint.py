@@ -10,6 +10,7 @@ from adjoint.jax._absent import lacking as _lacking
 from adjoint.jax._api import checkpoint
 from adjoint.jax._array import as_array as _as_array
 from adjoint.jax._array import make as _make
+from adjoint.jax._residuals import print_saved_residuals
 
 remat = checkpoint
 
@@ -21,5 +22,5 @@ def checkpoint_name(x: Any, name: str) -> Any:
 
 
 __all__ = ["Offloadable", "Recompute", "Saveable", "checkpoint", "checkpoint_name",
-           "checkpoint_policies", "remat"]
+           "checkpoint_policies", "print_saved_residuals", "remat"]
 __getattr__ = _lacking("ad_checkpoint")
