@@ -61,9 +61,9 @@ def print_saved_residuals(f: Callable[..., Any], *args: Any, **kwargs: Any) -> N
     it comes from: a constant, an argument, or the output of an op at a line. It is what this
     library keeps, which may be other values than JAX's partial evaluation chooses.
 
-    >>> from adjoint import jax
     >>> from adjoint.jax import numpy as jnp
-    >>> jax.ad_checkpoint.print_saved_residuals(lambda x: jnp.sin(x) * 2, jnp.ones(3))
+    >>> from adjoint.jax.ad_checkpoint import print_saved_residuals
+    >>> print_saved_residuals(lambda x: jnp.sin(x) * 2, jnp.ones(3))
     f32[3] from the argument x
     """
     leaves = Leaves((args, kwargs))
