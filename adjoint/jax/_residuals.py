@@ -63,7 +63,7 @@ def print_saved_residuals(f: Callable[..., Any], *args: Any, **kwargs: Any) -> N
 
     >>> from adjoint.jax import numpy as jnp
     >>> from adjoint.jax.ad_checkpoint import print_saved_residuals
-    >>> print_saved_residuals(jnp.sin, jnp.ones(3))
+    >>> print_saved_residuals(lambda x: jnp.sin(x), jnp.ones(3))
     f32[3] from the argument x
     """
     leaves = Leaves((args, kwargs))
