@@ -245,3 +245,51 @@ def test_a_program_in_pytorch_s_place_is_told_of_cycles() -> None:
     finally:
         modes.as_pytorch[0] = False
     assert str(theirs.message).startswith(str(ours.message)) and ours.category is UserWarning
+
+
+def test_a_stream_that_said_it_was_shorter() -> None:
+    def found(t: Any) -> list[str]:
+        class Stream(t.utils.data.IterableDataset):  # type: ignore[misc, name-defined]  # either's
+            def __iter__(self) -> Iterator[int]:
+                return iter(range(4))
+
+            def __len__(self) -> int:
+                return 2
+
+            def __str__(self) -> str:
+                return "Stream"
+        loader = t.utils.data.DataLoader(Stream())
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            assert sum(1 for _ in loader) == 4   # nobody has asked for its length
+        assert len(loader) == 2
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            assert sum(1 for _ in loader) == 4
+        assert {w.filename for w in told} == {__file__}
+        return [str(w.message).strip() for w in told]
+    ours = found(ad)
+    assert ours == found(torch) and len(ours) == 2 and "but 3 samples" in ours[0]
+
+
+OLDER_HOOKS = {
+    "several nodes": lambda x: (x * 2).sin(), "one node": lambda x: x.sin(),
+    "several outputs": lambda x: (x * 2, x * 3), "outputs of one node": lambda x: x.split(1),
+    "a dict": lambda x: {"a": x * 2}, "a list": lambda x: [x * 2],
+    "no tensor": lambda x: (x * 2, 1),
+}
+
+
+@pytest.mark.parametrize("name", OLDER_HOOKS)
+def test_what_backward_hooks_of_the_older_kind_do_not_see(name: str) -> None:
+    def found(t: Any) -> list[tuple[type, str]]:
+        class Module(t.nn.Module):  # type: ignore[misc, name-defined]  # either's
+            def forward(self, x: Any) -> Any:
+                return OLDER_HOOKS[name](x)
+        module = Module()
+        module.register_backward_hook(lambda *a: None)
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            module(t.ones(2, requires_grad=True).exp())
+        return [(w.category, str(w.message)) for w in told]
+    assert found(ad) == found(torch)

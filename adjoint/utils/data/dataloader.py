@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from adjoint.base.errors import ArgumentError
-from adjoint.core.modes import as_pytorch, warn_as_pytorch
+from adjoint.core.modes import as_pytorch, warn, warn_as_pytorch
 from adjoint.utils.data.collate import default_collate, default_convert
 from adjoint.utils.data.dataset import IterableDataset
 from adjoint.utils.data.pool import Answer, WorkerPool, start_context
@@ -117,6 +117,7 @@ class DataLoader:
         batched = batch_sampler is not None
         self.collate_fn = collate_fn or (default_collate if batched else default_convert)
         self._iterator: _MultiProcessingDataLoaderIter | None = None
+        self._reported: int | None = None    # the length that a stream has said
         self._made = True
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -205,7 +206,7 @@ class DataLoader:
     def __len__(self) -> int:
         if not self._stream:
             return len(self._index_sampler)
-        items = len(self.dataset)
+        items = self._reported = len(self.dataset)
         if self.batch_size is None:
             return items
         return items // self.batch_size if self.drop_last else math.ceil(items / self.batch_size)
@@ -218,7 +219,7 @@ class _BaseDataLoaderIter:
     """
 
     def __init__(self, loader: Any) -> None:
-        self._loader = loader
+        self._loader, self._given = loader, 0
         # The sampler begins before the seed is drawn: one that draws in its `__iter__`, and not at
         # its first index, has the generator first, as in PyTorch.
         self._indices = iter(loader._index_sampler)
@@ -237,6 +238,18 @@ class _BaseDataLoaderIter:
     def __len__(self) -> int:
         return len(self._loader)
 
+    def _counted(self, batch: Any) -> Any:
+        """A batch, counted where a stream has said how long it is: warns if it was wrong."""
+        loader = self._loader
+        said = getattr(loader, "_reported", None)
+        self._given += 1
+        if said is not None and self._given > said:
+            warn(f"Length of IterableDataset {loader.dataset} was reported to be {said}(when "
+                 f"accessing len(dataloader)), but {self._given} samples have been fetched."
+                 + (" Each worker may have its own replica of the whole: give each its share by "
+                    "get_worker_info()." if loader.num_workers else ""))
+        return batch
+
 
 class _SingleProcessDataLoaderIter(_BaseDataLoaderIter):
     """One pass in this process; after an error it goes on with the next batch."""
@@ -249,7 +262,7 @@ class _SingleProcessDataLoaderIter(_BaseDataLoaderIter):
                               loader.drop_last, loader._dataset_kind == _DatasetKind.Iterable)
 
     def __next__(self) -> Any:
-        return self._fetch(next(self._indices))
+        return self._counted(self._fetch(next(self._indices)))
 
 
 class _MultiProcessingDataLoaderIter(_BaseDataLoaderIter):
@@ -279,7 +292,7 @@ class _MultiProcessingDataLoaderIter(_BaseDataLoaderIter):
     def _begin(self) -> None:
         self._first = self._next = self._task
         self._indices = iter(self._loader._index_sampler)
-        self._exhausted = False
+        self._exhausted, self._given = False, 0
         self._owner: dict[int, int] = {}   # task -> worker, for tasks under way
         self._arrived: dict[int, Answer] = {}
         self._active = [True] * self._count
@@ -319,7 +332,7 @@ class _MultiProcessingDataLoaderIter(_BaseDataLoaderIter):
                 self._wait()
             elif answer.kind == "data":
                 self._top_up()
-                return self._pool.open(answer)
+                return self._counted(self._pool.open(answer))
             else:
                 self._pool.drop(answer)
                 self._finish()
