@@ -7,9 +7,11 @@ of stub pages that can drift from the code, and renders in seconds. Prose lives 
 from __future__ import annotations
 
 import builtins
+import importlib
 import pkgutil
 import shutil
 import sys
+import typing
 import warnings
 from pathlib import Path
 from types import ModuleType
@@ -25,7 +27,8 @@ OUT = ROOT / "docs" / "_build"
 INTERNAL = {"kernels", "cli"}  # of interest to their authors only, who read the source
 
 # pdoc evaluates `float | None` inside the class, where Tensor.float, a method, stands before the
-# builtin; and annotations of generated __init__ methods where the module's imports are not seen.
+# builtin; and annotations of generated __init__ methods where the module's imports are not seen,
+# nor those of the module that a class was imported from: typing's names are known everywhere.
 BUILTINS = {name: value for name, value in vars(builtins).items() if isinstance(value, type)}
 
 
@@ -40,10 +43,19 @@ def evaluate(
     parts = label.split(".")
     homes = (sys.modules.get(".".join(parts[:n])) for n in range(len(parts), 0, -1))
     home = next((vars(found) for found in homes if found is not None), {})
-    return _evaluate(annotation, names, home | (local or {}) | BUILTINS, module, label)
+    known = vars(typing) | home | (local or {}) | BUILTINS
+    return _evaluate(annotation, names, known, module, label)
 
 
 _evaluate, pdoc.doc.safe_eval_type = pdoc.doc.safe_eval_type, evaluate
+
+
+def load_late(names: typing.Iterable[str]) -> None:
+    """Put names that modules promise in `__all__` but load on first use where pdoc looks."""
+    for module in map(importlib.import_module, names):
+        for name in getattr(module, "__all__", ()):
+            if name not in vars(module):
+                setattr(module, name, getattr(module, name))
 
 
 def main() -> int:
@@ -59,6 +71,7 @@ def main() -> int:
         # adjoint.__all__ brings its parts along, but not those that are imported on first use.
         known = set(pdoc.extract.walk_specs(["adjoint"]))
         late = [name for name in chosen if name not in known]
+        load_late(pdoc.extract.walk_specs(["adjoint", *late, *excluded]))
         pdoc.pdoc("adjoint", *late, *excluded, output_directory=OUT)
     messages = sorted({str(warning.message) for warning in caught})
     print("".join(f"warning: {message}\n" for message in messages), end="", file=sys.stderr)
