@@ -17,10 +17,11 @@ from typing import Any
 
 from adjoint.kernels import gemm, launch, llvm, threads
 from adjoint.kernels.gemm_ir import ARGS, INDEX
-from adjoint.kernels.gemm_plan import Array, address, mapped
+from adjoint.kernels.gemm_plan import BLOCK_BYTES, Array, address, mapped
 
 _LONGEST = 8_000_000        # multiply-adds; above, the GIL is given back
-_WORK_BYTES = 1 << 21       # of a shared workspace
+_WORK_BYTES = 1 << 21       # of the workspace of products that keep the GIL
+_PANELS = 1 << 18           # of the others' for a thread, beside its block of the right operand
 _LAYOUTS = 64               # that each of the three functions knows
 
 # Words before the argument block: chunks (one), the kernel, the pool's entry, workers, which slot
@@ -131,8 +132,8 @@ def _start() -> int:
 
 
 @functools.cache
-def _workspace(free: bool) -> Array:
-    return mapped(_WORK_BYTES)
+def _workspace(size: int) -> Array:
+    return mapped(size)
 
 
 def _teach(table: launch.Table, made: Any, operands: Sequence[Array | None], work: int,
@@ -142,7 +143,9 @@ def _teach(table: launch.Table, made: Any, operands: Sequence[Array | None], wor
     if type(made) is not gemm.Generated or launch.machine() is None:
         return
     plan = made.plan
-    if plan.work_bytes > _WORK_BYTES or (plan.workers > 1 and not threads.native()):
+    free = work > _LONGEST
+    room = plan.workers * (BLOCK_BYTES + _PANELS) if free else _WORK_BYTES
+    if plan.work_bytes > room or (plan.workers > 1 and not threads.native()):
         return
     start = _start()
     if start is None:
@@ -150,8 +153,7 @@ def _teach(table: launch.Table, made: Any, operands: Sequence[Array | None], wor
     left, right = (2, 1) if made.swapped else (1, 2)
     bias = 3 if len(operands) == 3 and out < 0 and operands[2] is not None else 0
     block = list(plan.values)
-    free = work > _LONGEST
-    block[INDEX["work"]] = address(_workspace(free))
+    block[INDEX["work"]] = address(_workspace(room))
     block[INDEX["accumulate"]] = int(made.accumulate)
     words = launch.words_of([
         1, plan.address, threads.entry(), plan.workers, left, right,
