@@ -512,10 +512,24 @@ def _below(rows: int, columns: int, diagonal: int) -> Any:
 
 
 def _triangle_impl(x: Any, diagonal: int, upper: bool) -> Any:
-    if x.ndim < 2 or x.shape[-1] * x.shape[-2] > MANY:
+    if x.ndim < 2:
         return (np.triu if upper else np.tril)(x, diagonal)
-    mask, zero = _below(*x.shape[-2:], diagonal - upper), np.zeros(1, x.dtype)
-    return np.where(mask, zero, x) if upper else np.where(mask, x, zero)
+    rows, columns = x.shape[-2:]
+    if rows * columns <= MANY:
+        mask, zero = _below(rows, columns, diagonal - upper), np.zeros(1, x.dtype)
+        return np.where(mask, zero, x) if upper else np.where(mask, x, zero)
+    made = np.zeros(x.shape, x.dtype)   # 32 rows at a time: those that are kept or zero on their
+    for top in range(0, rows, 32):      # whole length move as blocks, the rest under a mask
+        end = min(rows, top + 32)
+        low, high = sorted((max(0, min(columns, row + diagonal + (not upper)))
+                            for row in (top, end - 1)))
+        kept = slice(high, None) if upper else slice(0, low)
+        made[..., top:end, kept] = x[..., top:end, kept]
+        if low < high:
+            part = (..., slice(top, end), slice(low, high))
+            np.copyto(made[part], x[part], where=_below(
+                end - top, high - low, top + diagonal - low - upper) ^ upper)
+    return made
 
 
 def _triangle(name: str, upper: bool) -> Any:

@@ -134,10 +134,22 @@ def spaced(start: Any, end: Any, steps: int, kind: np.dtype[Any]) -> np.ndarray[
     if kind not in (np.float32, np.float64) or steps < 2:
         return _even(start, end, steps, kind).astype(kind)
     first, last = kind.type(_number(start)), kind.type(_number(end))
-    step, half = np.longdouble((last - first) / kind.type(steps - 1)), steps // 2
-    made = np.empty(steps, kind)
-    made[:half] = first + step * np.arange(half)
-    made[half:] = last - step * np.arange(steps - 1 - half, -1, -1)
+    step, half = float((last - first) / kind.type(steps - 1)), steps // 2
+    made, first, last = np.empty(steps, kind), float(first), float(last)
+    count = np.arange(steps - half, dtype=np.float64)
+    ways = np.multiply(count, step)
+    head, tail = made[:half], made[:half - 1:-1]
+    if kind == np.float32 or not math.isfinite(step * 2**28):   # 24 bits times a count: exact
+        head[:] = first + ways[:half]
+        tail[:] = last - ways
+        return made
+    high = step * (2**27 + 1)           # the step in two halves, whose products are exact
+    high -= high - step
+    rest = (high * count - ways) + (step - high) * count
+    for out, end, way, more in ((head, first, ways[:half], rest[:half]), (tail, last, -ways, -rest)):
+        total = end + way                       # and what this rounding loses is added again
+        back = total - way
+        out[:] = total + ((end - back) + (way - (total - back)) + more)
     return made
 
 
