@@ -209,8 +209,11 @@ def as_strided(input: Any, size: Any, stride: Any, storage_offset: Any = None) -
     input, offset = _memory(input, storage_offset, reach)
     last = offset + reach
     if 0 not in size and (min(stride, default=0) < 0 or offset < 0 or last >= numel(input)):
+        width = dtype_of(input).itemsize
         raise ShapeError(f"setStorage: sizes {list(size)}, strides {list(stride)}, storage offset "
-                         f"{offset} reach element {last} of a tensor of {numel(input)} elements")
+                         f"{offset}, and itemsize {width} requiring a storage size of "
+                         f"{(last + 1) * width} are out of bounds for storage of size "
+                         f"{numel(input) * width}")
     return as_strided_op(input, size=size, stride=stride, offset=offset)
 
 
@@ -498,14 +501,16 @@ def cov(input: Any, *, correction: int = 1, fweights: Any = None, aweights: Any 
     x = reshape(input, (1, numel(input))) if len(input.shape) < 2 else input
     for name, w in (("fweights", fweights), ("aweights", aweights)):
         kinds = "iu" if name == "fweights" else "f"
+        if w is not None and len(w.shape) > 1:
+            raise ShapeError(f"cov(): expected {name} to have one or fewer dimensions but got "
+                             f"{name} with {len(w.shape)} dimensions: {list(w.shape)}")
         if w is not None and dtype_of(w).kind not in kinds:
             raise DTypeError(f"cov(): expected {name} to have "
                              f"{'integral' if kinds == 'iu' else 'floating point'} dtype but got "
                              f"{scalar_type(dtype_of(w))}")
         if w is not None and tuple(w.shape) != (x.shape[1],):
-            rule = ("one or fewer dimensions" if len(w.shape) > 1 else
-                    "the same numel as there are observations in the input")
-            raise ShapeError(f"cov(): expected {name} to have {rule} but got {list(w.shape)} for "
+            raise ShapeError(f"cov(): expected {name} to have the same numel as there are "
+                             f"observations in the input but got {list(w.shape)} for "
                              f"{x.shape[1]} observations")
         values = raw(w)
         if isinstance(values, np.ndarray) and values.size and values.min() < 0:

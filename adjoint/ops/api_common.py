@@ -129,8 +129,9 @@ def need_rank(name: str, *wanted: tuple[Any, int]) -> None:
     """Refuse operands whose number of axes is not the wanted one: pairs (operand, number)."""
     for i, (x, rank) in enumerate(wanted):
         if len(x.shape) != rank:
-            ranks = " and ".join(f"{n}D" for _, n in wanted)
-            raise ShapeError(f"{name}: expected {ranks} tensors, but operand {i} has "
+            found = dict.fromkeys(f"{n}D" for _, n in wanted)
+            ranks = " and ".join(found)
+            raise ShapeError(f"{name}: {ranks} tensors expected, but operand {i} has "
                              f"{len(x.shape)} axes: {list(x.shape)}")
 
 

@@ -38,7 +38,7 @@ from adjoint.core.modes import GRAD, INFERENCE, state
 from adjoint.core.op import Op
 from adjoint.core.tensor import Tensor, alias, bump, edge_of, named, share_cell, wrap
 from adjoint.ops import pointwise as p
-from adjoint.ops.api_common import box, numel, older, raw
+from adjoint.ops.api_common import box, need_tensors, numel, older, raw
 from adjoint.ops.api_index import setitem
 from adjoint.ops.api_pointwise import dtype_of
 from adjoint.ops.public import FUNCTIONS, METHODS, operands, public, write_out
@@ -90,6 +90,7 @@ def sub(input: Any = None, other: Any = None, *more: Any, alpha: Any = 1, out: A
 @public(quick=True)
 def rsub(input: Any, other: Any, *, alpha: Any = 1) -> Any:
     """other - alpha * input, elementwise."""
+    need_tensors("rsub", input)
     return sub(other, input, alpha=alpha)
 
 

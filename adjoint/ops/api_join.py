@@ -7,7 +7,13 @@ from typing import Any
 import numpy as np
 
 from adjoint.base.dtypes import promote_dtypes
-from adjoint.base.errors import ArgumentError, DTypeError, IndexOutOfRange, ShapeError
+from adjoint.base.errors import (
+    ArgumentError,
+    DTypeError,
+    IndexOutOfRange,
+    ShapeError,
+    instead_of,
+)
 from adjoint.core.tensor import Tensor
 from adjoint.ops.api_common import (
     apart,
@@ -49,6 +55,10 @@ def _several(name: str, tensors: Any) -> list[Any]:
     xs = _listed(name, tensors)
     if not xs:
         raise ArgumentError(f"{name}(): expected a non-empty list of Tensors")
+    for i, x in enumerate(xs):
+        if type(x) is not Tensor and not hasattr(x, "shape"):
+            raise DTypeError(f"{name}(): expected Tensor as element {i} in argument 0, but got "
+                             f"{type(x).__name__}; {instead_of(x)}")
     need(name, *xs, argument="tensors")
     dtypes = {dtype_of(x) for x in xs}
     if len(dtypes) > 1:
@@ -352,6 +362,9 @@ def _splitter(name: str, least: int, axis: Callable[[int], int]) -> None:
             raise ShapeError(f"torch.{name} requires a tensor with at least {least} dimension, but "
                              f"got a tensor with {rank} dimensions!")
         d = axis(rank)
+        if isinstance(indices_or_sections, str):
+            raise DTypeError(f"{name}() received an invalid combination of arguments - got "
+                             "(Tensor, str); sections are an int, or split points a tuple of ints")
         if isinstance(indices_or_sections, int) and indices_or_sections < 0:
             raise ArgumentError(f"torch.{name}: number of sections must be larger than 0, got "
                                 f"{indices_or_sections}")

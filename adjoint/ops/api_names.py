@@ -210,7 +210,7 @@ def constant_pad_nd(input: Any, pad: Any, value: Any = 0) -> Any:
     return pad_(input, pad, "constant", value)
 
 
-@public(method=False)
+@public(method=False, quick=True)
 def native_layer_norm(input: Any, normalized_shape: Any, weight: Any, bias: Any,
                       eps: float) -> Any:
     """(layer norm, mean, 1/std)."""

@@ -192,6 +192,8 @@ def floor_divide(input: Any, other: Any, *, out: Any = None) -> Any:
 @public()
 def remainder(input: Any, other: Any, *, out: Any = None) -> Any:
     """input modulo other with the sign of `other` (Python's %)."""
+    if isinstance(other, NUMBER):
+        need_tensors("remainder", input)
     need_kernel("remainder_cpu", "b", input, other)
     no_zeros("remainder", other, input)
     return finish(out, p.remainder_op(input, other), input, other)
@@ -209,11 +211,15 @@ def fmod(input: Any, other: Any, *, out: Any = None) -> Any:
 @public()
 def pow(input: Any, exponent: Any, *, out: Any = None) -> Any:
     """input ** exponent, elementwise; one of the two may be a number."""
+    if isinstance(input, NUMBER) and isinstance(exponent, NUMBER):
+        need_tensors("pow", input)
     result = _pow(input, exponent)
     return result if out is None else write_out(out, result, input, exponent)
 
 
 def _pow(a: Any, b: Any) -> Any:
+    if isinstance(b, bool) and dtype_of(a).kind == "b":
+        return clone_op(a) if b else p.bitwise_or(a, True)
     if isinstance(b, NUMBER) and not isinstance(b, bool) and isinstance(a, Tensor):
         kind = a.dtype.dtype.kind
         if b == 2 and (kind not in "biu" or isinstance(b, int)):
@@ -241,6 +247,8 @@ _power_out = exactly("the output given to float_power has dtype {have} but the o
 @public()
 def float_power(input: Any, exponent: Any, *, out: Any = None) -> Any:
     """input ** exponent in float64 (complex128 for complex operands)."""
+    if isinstance(input, NUMBER) and isinstance(exponent, NUMBER):
+        need_tensors("float_power", input)
     wide = np.dtype(np.complex128) if is_complex_like(input) or is_complex_like(exponent) else F64
     a, b = (p.cast(x, dtype=wide) if isinstance(x, Tensor) else x for x in (input, exponent))
     return _power_out(out, p.pow_op(a, b))
@@ -377,15 +385,17 @@ def clamp(input: Any, min: Any = None, max: Any = None, *, out: Any = None) -> A
     elif high is None:
         result = p.clamp_min(_floating(input, low), low=low)
     elif low is None:
-        result = p.clamp_max(_floating(input, high), high=high)
+        result = p.clamp_max(_floating(input, high, name="max"), high=high)
     else:
         result = p.clamp_op(_floating(input, low, high), low=low, high=high)
     return result if out is None else write_out(out, result, input, min, max)
 
 
-def _floating(x: Any, *bounds: Any) -> Any:
+def _floating(x: Any, *bounds: Any, name: str = "min") -> Any:
     """Integer operands are promoted by float bounds."""
     dtype = result_type([_raw(x), *bounds]) if not getattr(x, "level", 0) else dtype_of(x)
+    if dtype.kind == "b":
+        raise lacking("clamp_scalar_cpu" if len(bounds) > 1 else f"clamp_{name}_scalar_cpu", dtype)
     return p.cast(x, dtype=dtype) if isinstance(x, Tensor) and dtype != dtype_of(x) else x
 
 
@@ -409,12 +419,16 @@ def clamp_(self: Tensor, min: Any = None, max: Any = None) -> Tensor:
 @public(name="clamp_min", quick=True)
 def clamp_min(input: Any, min: Any, *, out: Any = None) -> Any:
     """max(input, min), elementwise."""
+    if isinstance(input, NUMBER):
+        need_tensors("clamp_min", input)
     return clamp(input, min=min, out=out)
 
 
 @public(name="clamp_max", quick=True)
 def clamp_max(input: Any, max: Any, *, out: Any = None) -> Any:
     """min(input, max), elementwise."""
+    if isinstance(input, NUMBER):
+        need_tensors("clamp_max", input)
     return clamp(input, max=max, out=out)
 
 
@@ -559,8 +573,13 @@ def complex_(real: Any, imag: Any, *, out: Any = None) -> Any:
 @typed
 def polar(abs: Any, angle: Any, *, out: Any = None) -> Any:
     """abs * exp(i * angle)."""
-    need_kernel("Expected both inputs to be Half, Float or Double tensors but got {} and {}",
-                "biu", abs)
+    kinds = dtype_of(abs), dtype_of(angle)
+    if not is_float(kinds[0]) or not is_float(kinds[1]):
+        raise DTypeError("Expected both inputs to be Half, Float or Double tensors but got "
+                         f"{scalar_type(kinds[0])} and {scalar_type(kinds[1])}")
+    if kinds[0] != kinds[1]:
+        raise DTypeError(f"Expected object of scalar type {scalar_type(kinds[0])} but got scalar "
+                         f"type {scalar_type(kinds[1])} for second argument")
     need_kernel("polar_cpu", "h", abs)
     return finish_typed(out, complex_(p.mul(abs, p.cos(angle)), p.mul(abs, p.sin(angle))))
 

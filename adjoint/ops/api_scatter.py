@@ -550,8 +550,11 @@ def as_strided_scatter(input: Any, src: Any, size: Any, stride: Any,
     from adjoint.ops.index import index_put_op
     at = strided_places(tuple(size), tuple(stride), int(storage_offset or 0))
     if at.size and at.max() >= math.prod(input.shape):
-        raise ShapeError(f"as_strided_scatter: sizes {list(size)}, strides {list(stride)} reach "
-                         f"element {at.max()} of a tensor of {math.prod(input.shape)} elements")
+        width, offset = dtype_of(input).itemsize, int(storage_offset or 0)
+        raise ShapeError(f"as_strided_scatter: sizes {list(size)}, strides {list(stride)}, storage "
+                         f"offset {offset}, and itemsize {width} requiring a storage size of "
+                         f"{(at.max() + 1) * width} are out of bounds for storage of size "
+                         f"{math.prod(input.shape) * width}")
     whole, order = in_memory_order(input)
     flat = reshape(whole, (math.prod(input.shape),))
     made = reshape(index_put_op(flat, at, src, dims=(0,), accumulate=False), tuple(whole.shape))

@@ -14,6 +14,7 @@ from adjoint.base.dtypes import (
     is_float,
     is_inexact,
     of_numpy,
+    scalar_type,
     to_numpy,
 )
 from adjoint.base.errors import (
@@ -300,8 +301,12 @@ def frexp(input: Any, *, out: Any = None) -> Any:
 @public()
 @known_as("LdexpBackward0")
 def ldexp(input: Any, other: Any, *, out: Any = None) -> Any:
-    """input · 2^other."""
+    """input · 2^other; whole exponents leave the dtype of a floating `input` as it is."""
     need_tensors("ldexp", input, other)
+    kind = dtype_of(other).kind
+    if is_inexact(dtype_of(input)) and kind in "biu":
+        need_kernel("ldexp_cpu_exp", "b", other)
+        other = cast(other, dtype=dtype_of(input))
     return finish(out, mul(input, pow_op(2.0, other)), input, other)
 
 
@@ -423,6 +428,16 @@ def nonzero_static(input: Any, *, size: int, fill_value: int = -1, out: Any = No
 
 
 # ------------------------------------------------------------------ older in-place methods
+def _power_in_double(base: Any, exponent: Any) -> Any:
+    """`float_power`, of a base that has the dtype of the result."""
+    made = FUNCTIONS["float_power"](base, exponent)
+    if dtype_of(made) != dtype_of(base):
+        raise DTypeError("the base given to float_power_ has dtype "
+                         f"{scalar_type(dtype_of(base))} but the operation's result requires dtype "
+                         f"{scalar_type(dtype_of(made))}")
+    return made
+
+
 def _declare_values() -> None:
     """In-place forms that compute out of place and copy: they are rarely the hot path."""
     def declare(name: str, f: Any) -> None:
@@ -433,10 +448,11 @@ def _declare_values() -> None:
         write.__name__ = write.__qualname__ = name + "_"
         write.__doc__ = f"In-place `{name}`."
         public(name + "_", function=False)(write)
-    for name in ("deg2rad", "rad2deg", "sinc", "logit", "nan_to_num", "heaviside", "float_power",
-                 "nextafter", "ldexp"):
+    for name in ("deg2rad", "rad2deg", "sinc", "logit", "nan_to_num", "heaviside", "nextafter",
+                 "ldexp"):
         declare(name, FUNCTIONS[name])
     declare("conj_physical", FUNCTIONS["conj_physical"])
+    declare("float_power", _power_in_double)
     declare("polygamma", lambda x, n: FUNCTIONS["polygamma"](n, x))
 
 

@@ -250,6 +250,8 @@ def _declare() -> None:
 def _declare_three(name: str, run: Callable[..., Any]) -> None:
     def one(input: Any, n: Any = None, dim: int = -1, norm: Any = None, *, out: Any = None) -> Any:
         size = None if n is None else [int(n)]
+        if not len(input.shape):
+            raise IndexOutOfRange(f"Dimension specified as {dim} but tensor has no dimensions")
         return _written(name, out, run(input, size, (one_dim(input, dim),), norm), input, dim)
 
     def two(input: Any, s: Any = None, dim: Any = (-2, -1), norm: Any = None, *,

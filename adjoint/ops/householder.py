@@ -87,7 +87,7 @@ def geqrf(input: Any, *, out: Any = None) -> Any:
     return _geqrf_out(out, GeqrfResult(*geqrf_op(input)))
 
 
-def _check(name: str, A: Any, tau: Any) -> None:
+def _check(name: str, A: Any, tau: Any, most: int | None = None) -> None:
     need(f"linalg.{name}", A, tau)
     if name == "householder_product":
         need_kernel("orgqr_cpu", "biu", A)
@@ -98,9 +98,12 @@ def _check(name: str, A: Any, tau: Any) -> None:
     if tuple(tau.shape[:-1]) != tuple(A.shape[:-2]) or len(tau.shape) != len(A.shape) - 1:
         raise ShapeError(f"{name}: tau{list(tau.shape)} must have the batch axes of the reflectors "
                          f"{list(A.shape)} and one axis more")
-    if tau.shape[-1] > A.shape[-1]:
-        raise ShapeError(f"{name}: tau has {tau.shape[-1]} entries, for {A.shape[-1]} columns of "
-                         f"reflectors {list(A.shape)}; at most one per column")
+    k, n = tau.shape[-1], A.shape[-1]
+    if k > n if most is None else k != min(most, n):
+        rule = ("input.shape[-1] must be greater than or equal to tau.shape[-1]" if most is None
+                else "tau.shape[-1] must be equal to min(other.shape[-2], input.shape[-1])")
+        raise ShapeError(f"{name}: {rule}: tau has {k} entries, for {n} columns "
+                         f"of reflectors {list(A.shape)}")
 
 
 def _eye(m: int, n: int, like: Any) -> Any:
@@ -156,8 +159,7 @@ def ormqr(input: Any, tau: Any, other: Any, left: bool = True, transpose: bool =
     >>> ad.ormqr(a, tau, ad.tensor([[3.0], [4.0]]), transpose=True)[0]
     tensor([-5.])
     """
-    _check("ormqr", input, tau)
-    need("ormqr", other, argument="other")
+    need("ormqr", input, other)
     same_dtype("ormqr", input, other)
     if len(other.shape) != len(input.shape) or other.shape[:-2] != input.shape[:-2]:
         raise ShapeError(f"ormqr: input{list(input.shape)} and other{list(other.shape)} must have "
@@ -166,6 +168,7 @@ def ormqr(input: Any, tau: Any, other: Any, left: bool = True, transpose: bool =
     if m != facing:
         raise ShapeError(f"ormqr: other.shape[{-2 if left else -1}] must be equal to "
                          f"input.shape[-2], got {facing} and {m}")
+    _check("ormqr", input, tau, m)
     v, t = _factors(input, tau)
     if transpose:
         t = mH(t)

@@ -293,7 +293,8 @@ def gaussian_nll_loss(input: Any, target: Any, var: Any, full: bool = False, eps
                       reduction: str = "mean") -> Any:
     """½(log var + (x - y)²/var); var is kept above eps, which its gradient does not see."""
     need_kernel("result type Float can't be cast to the desired output type {}", "biu", input)
-    check_reduction(reduction)
+    if reduction not in ("none", "mean", "sum"):
+        raise ArgumentError(f"{reduction} is not valid; reduction is 'none', 'mean' or 'sum'")
     if isinstance(var, (int, float)):
         var = np.full(tuple(input.shape), var, dtype_of(input))
     need_kernel("lt_cpu", "c", var)

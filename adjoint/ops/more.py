@@ -252,6 +252,9 @@ def gradient(input: Any, *, spacing: Any = 1, dim: Any = None, edge_order: int =
     dims = many_dims(input, dim)
     spacing = 1 if spacing is None else spacing
     if isinstance(spacing, (list, tuple)):
+        for s in (x for x in spacing if isinstance(x, Tensor) and x.device != input.device):
+            raise DTypeError("torch.gradient expected each tensor to be on the same device, but "
+                             f"got devices {input.device} and {s.device}!")
         steps = [np.asarray(raw(s)) if hasattr(s, "shape") else s for s in spacing]
     else:
         steps = [spacing] * len(dims)

@@ -225,8 +225,8 @@ def _size(name: str, size: Any, input: Any, dims: int) -> tuple[int | None, ...]
         raise ArgumentError(f"Input dimension should be at least {len(size) + 1}, got "
                             f"{len(input.shape)} ({name} to output_size {tuple(size)})")
     if len(size) != dims:
-        raise ArgumentError(f"{name}: output_size must be {dims}, as many as the axes that are "
-                            f"pooled, or an int; got {tuple(size)}")
+        raise ArgumentError(f"{name}(): internal error: output_size must be {dims}, as many as the "
+                            f"axes that are pooled, or an int; got {tuple(size)}")
     return tuple(size)
 
 

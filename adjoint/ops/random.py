@@ -298,6 +298,10 @@ def _flips(s: Stream, shape: Any, chance: Any) -> Any:
 _multinomial_out = exactly("multinomial expects Long tensor out, got: {have}")
 
 
+_FEWER = ("cannot sample n_sample > prob_dist.size(-1) samples without replacement: {} of {} that "
+          "have a chance")
+
+
 @public()
 @typed
 def multinomial(input: Tensor, num_samples: int, replacement: bool = False, *,
@@ -315,14 +319,21 @@ def multinomial(input: Tensor, num_samples: int, replacement: bool = False, *,
                          f"{scalar_type(out.array.dtype)}")
     if num_samples <= 0:
         raise ArgumentError("cannot sample n_sample <= 0 samples")
-    if rows.size and not (np.minimum.reduce(rows, None) >= 0            # (a nan is neither)
-                          and np.maximum.reduce(rows, None) < np.inf):
-        raise ArgumentError("probability tensor contains either `inf`, `nan` or element < 0")
+    if rows.shape[-1] > 2 ** 24:
+        raise ArgumentError("number of categories cannot exceed 2^24, as many as float32 counts; "
+                            f"got {rows.shape[-1]}")
+    if not replacement and num_samples > rows.shape[-1]:
+        raise ArgumentError(_FEWER.format(num_samples, rows.shape[-1]))
+    least = np.minimum.reduce(rows, None) if rows.size else 0.0
+    if not least >= 0 or rows.size and np.maximum.reduce(rows, None) == np.inf:     # (nan: neither)
+        raise ArgumentError(
+            "probability tensor contains either `inf`, `nan` or element < 0"
+            if num_samples == 1 or not replacement else "invalid multinomial distribution "
+            f"(encountering probability entry {'= infinity or NaN' if least >= 0 else '< 0'})")
     if (rows.sum(1) <= 0).any():
         raise ArgumentError("invalid multinomial distribution (sum of probabilities <= 0)")
     if num_samples > 1 and not replacement and ((rows > 0).sum(1) < num_samples).any():
-        raise ArgumentError("cannot sample n_sample > prob_dist.size(-1) samples without "
-                            f"replacement: {num_samples} of {int((rows > 0).sum(1).min())}")
+        raise ArgumentError(_FEWER.format(num_samples, int((rows > 0).sum(1).min())))
     own = rows.astype(input.array.dtype if input.array.dtype == F64 else F32)
     s = source(generator)
     if replacement or num_samples == 1:

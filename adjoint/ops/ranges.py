@@ -9,7 +9,7 @@ import numpy as np
 
 from adjoint.base.aval import MetaArray
 from adjoint.base.dtypes import I64, default_dtype, default_of, is_inexact, scalar_type, to_numpy
-from adjoint.base.errors import ArgumentError, DTypeError
+from adjoint.base.errors import ArgumentError, DTypeError, ShapeError
 from adjoint.core.modes import warn
 from adjoint.core.rehearsal import call
 from adjoint.core.tensor import Tensor, wrap
@@ -51,13 +51,14 @@ def arange(start: Any, end: Any = None, step: Any = 1, *, out: Any = None, dtype
     if (end - start) * step < 0:
         raise ArgumentError(f"upper bound and lower bound inconsistent with step sign: arange("
                             f"{start}, {end}, {step})")
-    whole = dtype is not None and not is_inexact(to_numpy(dtype))
-    if whole and to_numpy(dtype) == np.int64:       # counted in int64, others in float64 (PyTorch)
+    wanted = of_out(dtype, out)
+    whole = wanted is not None and not is_inexact(to_numpy(wanted))
+    if whole and to_numpy(wanted) == np.int64:       # counted in int64, others in float64 (PyTorch)
         start, end, step = int(start), int(end), int(step)
         if step == 0:
             raise ArgumentError("step must be nonzero")
     ints = all([isinstance(v, int) for v in (start, end, step)])
-    kind = _dtype(of_out(dtype, out), default_of("i") if ints else default_dtype())
+    kind = _dtype(wanted, default_of("i") if ints else default_dtype())
     if kind.kind in "bc":
         need_kernel("arange_cpu", "bc", np.empty(0, kind))
     count = max(0, math.ceil((end - start) / step))
@@ -102,7 +103,7 @@ def linspace(start: Any, end: Any, steps: int, *, out: Any = None, dtype: Any = 
              layout: Any = None, device: Any = None, requires_grad: bool = False,
              pin_memory: bool = False) -> Tensor:
     """`steps` evenly spaced values from `start` to `end`, both included."""
-    start, end = _number(start), _number(end)
+    start, end = _ends("linspace", start, end)
     kind = _between("linspace", start, end, of_out(dtype, out))
     if steps > 1:
         need_kernel("linspace_cpu", "b", np.empty(0, kind))
@@ -110,6 +111,15 @@ def linspace(start: Any, end: Any, steps: int, *, out: Any = None, dtype: Any = 
         return finish_made(out, wrap(call(spaced, start, end, steps, kind,
                                      otherwise=lambda: MetaArray((steps,), kind)), requires_grad))
     return finish_made(out, wrap(spaced(start, end, steps, kind), requires_grad))
+
+
+def _ends(name: str, start: Any, end: Any) -> tuple[Any, Any]:
+    """Both ends as numbers."""
+    ranks = [len(x.shape) if isinstance(x, Tensor) else 0 for x in (start, end)]
+    if any(ranks):
+        raise ShapeError(f"{name} only supports 0-dimensional start and end tensors, but got start "
+                         f"with {ranks[0]} dimension(s) and end with {ranks[1]} dimension(s).")
+    return _number(start), _number(end)
 
 
 def _between(name: str, start: Any, end: Any, dtype: Any) -> np.dtype[Any]:
@@ -172,7 +182,7 @@ def logspace(start: Any, end: Any, steps: int, base: float = 10.0, *, out: Any =
              dtype: Any = None, layout: Any = None, device: Any = None,
              requires_grad: bool = False, pin_memory: bool = False) -> Tensor:
     """base ** linspace(start, end, steps)."""
-    start, end = _number(start), _number(end)
+    start, end = _ends("logspace", start, end)
     kind = _between("logspace", start, end, of_out(dtype, out))
     if steps > 1:
         need_kernel("logspace_cpu", "b", np.empty(0, kind))

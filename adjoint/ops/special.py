@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from adjoint.base.errors import ArgumentError, DTypeError
+from adjoint.core.inplace import check_fit
 from adjoint.core.tensor import Tensor
 from adjoint.kernels.expr import Expr, call, log1p_, log_, where_
 from adjoint.ops.api_common import (
@@ -20,6 +21,7 @@ from adjoint.ops.api_common import (
     need,
     need_kernel,
     need_tensors,
+    raw,
     undifferentiated,
 )
 from adjoint.ops.api_small import sinc
@@ -100,7 +102,9 @@ def _enter(name: str, f: Callable[..., Any], doc: str, own: str = "", two: bool 
         public(own)(function)
 
         def write(self: Tensor, *args: Any) -> Tensor:
-            out: Tensor = self.copy_(f(clone_op(self), *args))
+            made = f(clone_op(self), *args)
+            check_fit(raw(self), raw(made), f"{own}_")
+            out: Tensor = self.copy_(made)
             return out
         write.__name__ = write.__qualname__ = own + "_"
         write.__doc__ = f"In-place form of `{own}`."
