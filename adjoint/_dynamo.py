@@ -1,6 +1,7 @@
 """`torch._dynamo` and `torch._inductor`: what programs set before they call `compile`.
 
-`compile` gives back what it was given, so that the settings are noted and nothing reads them.
+Programs run operation by operation, so that the settings are noted and nothing reads them; what
+`compile` makes of a module is an `OptimizedModule`, whose names in `state_dict` are PyTorch's.
 """
 from __future__ import annotations
 
@@ -15,6 +16,7 @@ from adjoint.compiler import disable as disable
 from adjoint.compiler import is_compiling as is_compiling
 from adjoint.compiler import list_backends as list_backends
 from adjoint.compiler import reset as reset
+from adjoint.nn.modules.compiled import OptimizedModule as OptimizedModule
 
 eval_frame = sys.modules[__name__]     # where PyTorch defines OptimizedModule
 config = Switches(f"{__name__}.config", suppress_errors=False, cache_size_limit=8)
@@ -30,11 +32,6 @@ def mark_dynamic(t: Any, index: Any, **hints: Any) -> None:
 
 
 mark_static = maybe_mark_dynamic = mark_dynamic
-
-
-class OptimizedModule:
-    """The class of what `torch.compile` makes of a module in PyTorch. Nothing is an instance:
-    `compile` gives the module itself, whose `_orig_mod` is the module too."""
 
 
 class TransformGetItemToIndex(nullcontext[None]):

@@ -1,7 +1,7 @@
 """`torch.compile` and what programs ask about it.
 
 Kernels here are generated per operation when they are first needed, for every program; there is no
-separate compilation of a whole function, so `compile` gives back what it was given.
+separate compilation of a whole function, so `compile` runs what it was given.
 """
 from __future__ import annotations
 
@@ -36,11 +36,12 @@ __all__ = ["allow_in_graph", "assume_constant_result", "compile", "cudagraph_mar
 def compile(model: Any = None, *, fullgraph: bool = False, dynamic: bool | None = None,
             backend: Any = "inductor", mode: str | None = None,
             options: dict[str, Any] | None = None, disable: bool = False) -> Any:
-    """Give back `model` (a module or a function) as it is: it runs operation by operation, on
-    kernels that were generated for this machine. Also a decorator, with or without arguments.
+    """Give back a function as it is, and a module in an `OptimizedModule`, whose only child,
+    `_orig_mod`, it is: both run operation by operation, on kernels that were generated for this
+    machine. Also a decorator, with or without arguments.
 
-    The names in its `state_dict` have no `_orig_mod.` in front; a module is its own `_orig_mod`. A
-    function as `backend` is refused: there is no traced graph to give to it.
+    `disable=True` gives the module itself, a compiled one is not wrapped again. A function as
+    `backend` is refused: there is no traced graph to give to it.
 
     >>> import adjoint as ad
     >>> f = ad.compile(lambda x: x * 2)
@@ -57,12 +58,11 @@ def compile(model: Any = None, *, fullgraph: bool = False, dynamic: bool | None 
         raise ArgumentError(f"Invalid backend: {backend!r}, see `list_backends()` for available "
                             "backends.")
     if model is None:
-        return lambda given: given
+        return lambda given: compile(given, disable=disable)
     if not callable(model):
         raise TypeError(f"compile: expected a module or a function, got {type(model).__name__}")
-    if hasattr(model, "_modules"):      # past Module's __setattr__, which would make it a child
-        model.__dict__["_orig_mod"] = model
-    return model
+    wrap = None if disable or isinstance(model, type) else getattr(model, "_compiled", None)
+    return model if wrap is None else wrap()
 
 
 def disable(fn: Callable[..., Any] | None = None, recursive: bool = True, *,

@@ -2,10 +2,13 @@
 from __future__ import annotations
 
 import os
+import socket
 import threading
+import time
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
-from urllib.parse import urlparse
+from urllib.parse import unquote, urlparse
 
 from adjoint.base.errors import ArgumentError, NotSupported
 from adjoint.distributed.transport import DistributedError, Mpi, Sockets, Transport
@@ -78,13 +81,33 @@ def is_torchelastic_launched() -> bool:
     return "ADJOINT_LAUNCHED" in os.environ
 
 
-def _rendezvous(init_method: str | None, rank: int, world_size: int) -> tuple[str, int, int, int]:
+def _port_by_file(path: Path, rank: int, seconds: float) -> int:
+    """A free port of this machine that rank 0 chose and left in the file `path`."""
+    if rank == 0:
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = int(free.getsockname()[1])
+        draft = path.with_name(f"{path.name}.{os.getpid()}")
+        draft.write_text(str(port))
+        draft.replace(path)
+        return port
+    until = time.monotonic() + seconds
+    while not (path.exists() and path.read_text()):
+        if time.monotonic() > until:
+            raise DistributedError(f"init_process_group: {path} was not written by rank 0 within "
+                                   f"{seconds:g} s")
+        time.sleep(0.01)
+    return int(path.read_text())
+
+
+def _rendezvous(init_method: str | None, rank: int, world_size: int,
+                seconds: float) -> tuple[str, int, int, int]:
     """(host, port, rank, size) from the address, the arguments and the environment."""
     method = init_method or "env://"
     url = urlparse(method)
-    if url.scheme not in ("env", "tcp"):
+    if url.scheme not in ("env", "tcp", "file"):
         raise NotSupported(f"init_method {method!r}: use env:// (MASTER_ADDR, MASTER_PORT, RANK, "
-                           "WORLD_SIZE) or tcp://host:port")
+                           "WORLD_SIZE), tcp://host:port, or file:///path on one machine")
     missing = []
 
     def setting(name: str) -> str:
@@ -95,6 +118,8 @@ def _rendezvous(init_method: str | None, rank: int, world_size: int) -> tuple[st
     world_size = world_size if world_size > 0 else int(setting("WORLD_SIZE"))
     if url.scheme == "tcp":
         host, port = url.hostname or "", url.port or 0
+    elif url.scheme == "file":
+        host, port = "127.0.0.1", 0
     else:
         host, port = setting("MASTER_ADDR"), int(setting("MASTER_PORT"))
     if missing:
@@ -103,6 +128,8 @@ def _rendezvous(init_method: str | None, rank: int, world_size: int) -> tuple[st
                             "adjoint.distributed.run --nproc-per-node N script.py")
     if not 0 <= rank < world_size:
         raise ArgumentError(f"init_process_group: rank {rank} is not in a world of {world_size}")
+    if url.scheme == "file":
+        port = _port_by_file(Path(unquote(url.path)), rank, seconds)
     return host, port, rank, world_size
 
 
@@ -112,7 +139,8 @@ def init_process_group(backend: str | None = None, init_method: str | None = Non
     """Join the other processes; returns when all have come.
 
     backend      "gloo" (TCP; the default) or "mpi" (mpi4py). "nccl" is refused: no CUDA here
-    init_method  "env://" or "tcp://host:port"; rank 0 listens there
+    init_method  "env://" or "tcp://host:port"; rank 0 listens there. "file:///path": a file that
+                 does not exist yet, through which the processes of one machine find each other
     timeout      seconds or timedelta, for joining and for every collective (default 30 minutes)
     """
     global _world
@@ -128,7 +156,9 @@ def init_process_group(backend: str | None = None, init_method: str | None = Non
     given = default_pg_timeout if timeout is None else timeout
     seconds = given.total_seconds() if isinstance(given, timedelta) else float(given)
     transport: Transport = Mpi() if name == "mpi" else Sockets(
-        *_rendezvous(init_method, rank, world_size), seconds)
+        *_rendezvous(init_method, rank, world_size, seconds), seconds)
+    if (init_method or "").startswith("file:") and transport.rank == 0:      # all have come
+        Path(unquote(urlparse(init_method or "").path)).unlink(missing_ok=True)
     _world = GroupMember.WORLD = ProcessGroup(transport, list(range(transport.size)), name)
 
 

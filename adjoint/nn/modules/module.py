@@ -65,6 +65,7 @@ class Module(ModuleHooks, ModuleState):
     dump_patches: bool = False
     _version: int = 1
     call_super_init: bool = False
+    _compiled_call_impl: None = None     # PyTorch's; libraries ask for it
     forward: Callable[..., Any] = _no_forward
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -261,6 +262,11 @@ class Module(ModuleHooks, ModuleState):
 
     def compile(self, *args: Any, **kwargs: Any) -> None:
         """Accepted for programs that call it; the module runs as it is."""
+
+    def _compiled(self) -> Module:
+        """What `adjoint.compile` makes of the module; a compiled one is it already."""
+        from adjoint.nn.modules.compiled import OptimizedModule
+        return self if isinstance(self, OptimizedModule) else OptimizedModule(self)
 
     # -- printing -----------------------------------------------------------------------------
     def _get_name(self) -> str:
