@@ -33,7 +33,8 @@ from torchvision.ops.misc import FrozenBatchNorm2d
 print(m.version("torch") == torch.__version__, m.version("torchvision") >= "0.2", torch.__name__)
 print("torch" in m.packages_distributions()["torch"], rpc.is_available(), Shard(1).dim)
 net = torch.compile(torch.nn.Linear(2, 2))
-print(isinstance(net, FSDP), net._orig_mod.weight is net.weight, list(net.state_dict()), is_fake(net.weight))
+print(isinstance(net, FSDP), net._orig_mod.weight is net.weight, list(net.state_dict()))
+print(is_fake(net.weight))
 print(torch.float8_e4m3fn, torch.finfo(torch.float8_e4m3fn).max, torch.complex32)
 try:
     FSDP(net)
@@ -47,7 +48,8 @@ def test_a_served_program_finds_what_libraries_ask_for(tmp_path: Path) -> None:
     done = subprocess.run([sys.executable, "-m", "adjoint", "run", "--as-torch", "program.py"],
                           cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
     assert done.stdout.splitlines() == [
-        "True True torch", "True False 1", "False True ['_orig_mod.weight', '_orig_mod.bias'] False",
+        "True True torch", "True False 1",
+        "False True ['_orig_mod.weight', '_orig_mod.bias']", "False",
         "torch.float8_e4m3fn 448.0 torch.complex32",
         "FullyShardedDataParallel is not here"], done.stderr
 

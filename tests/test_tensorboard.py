@@ -80,8 +80,9 @@ def test_histogram_counts(tmp_path: Path) -> None:
         writer.add_histogram("w", ad.tensor(values), 1)
         writer.add_histogram("w", values, 2, bins="auto")
         writer.add_histogram("zeros", np.zeros(5), 1)
-        with pytest.raises(ArgumentError, match="not finite"):
-            writer.add_histogram("bad", [1.0, float("nan")])
+        writer.add_histogram("nan", [1.0, float("nan")])
+        with pytest.raises(ArgumentError, match="outside"):
+            writer.add_histogram("far", [-1e30])
         with pytest.raises(ArgumentError, match="no values"):
             writer.add_histogram("none", [])
     for data in list(read_records(writer.path))[1:3]:
@@ -90,8 +91,8 @@ def test_histogram_counts(tmp_path: Path) -> None:
         limits, counts = (np.frombuffer(histo[i][0], "<f8") for i in (6, 7))
         assert len(limits) == len(counts) and counts.sum() == 1000 == histo[3][0]
         assert histo[1][0] == values.min() and histo[2][0] == values.max()
-        inside = np.searchsorted(limits, values, side="left")
-        np.testing.assert_array_equal(np.bincount(inside, minlength=len(limits)), counts)
+        expected, _ = np.histogram(values, limits)
+        np.testing.assert_array_equal([0, *expected], counts)
 
 
 def test_images_are_pngs(tmp_path: Path) -> None:
@@ -101,8 +102,8 @@ def test_images_are_pngs(tmp_path: Path) -> None:
         writer.add_image("hw", np.eye(3, dtype=np.uint8) * 255, 1, dataformats="HW")
         with pytest.raises(ShapeError, match="axes 'CHW'"):
             writer.add_image("bad", np.eye(3))
-        with pytest.raises(ShapeError, match="2 channels"):
-            writer.add_image("bad", np.zeros((2, 3, 3)))
+        with pytest.raises(ShapeError, match="5 channels"):
+            writer.add_image("bad", np.zeros((5, 3, 3)))
     data = list(read_records(writer.path))[1]
     parts = fields(fields(fields(fields(data)[5][0])[1][0])[4][0])
     assert [parts[i][0] for i in (1, 2, 3)] == [4, 5, 3]
@@ -148,7 +149,9 @@ def test_pictures_figures_settings_and_modules(tmp_path: Path) -> None:
     (inner,) = (tmp_path / "one").iterdir()
     assert read_scalars(inner) == {"acc": [(0, 0.75)]}
     assert b"Linear(in_features=2" in writer.path.read_bytes()
-    assert b"| lr | 0.1 |" in inner.read_bytes()
+    tags = [fields(fields(fields(m)[5][0])[1][0])[1][0] for m in list(read_records(inner))[1:4]]
+    assert tags == [b"_hparams_/experiment", b"_hparams_/session_start_info",
+                    b"_hparams_/session_end_info"]
 
 
 def test_gradient_norms(tmp_path: Path) -> None:
@@ -168,8 +171,10 @@ def test_use_after_close_and_bad_values(tmp_path: Path) -> None:
         writer.add_scalar("x", [1.0, 2.0])
     writer.close()
     writer.close()
-    with pytest.raises(ArgumentError, match="closed"):
-        writer.add_scalar("x", 1.0)
+    first = writer.path
+    writer.add_scalar("x", 1.0)
+    writer.close()
+    assert writer.path != first and read_scalars(writer.path) == {"x": [(0, 1.0)]}
 
 
 @pytest.mark.row("F131")

@@ -1,8 +1,9 @@
 """TensorBoard's event files, written and read without TensorBoard.
 
 A file is a row of TFRecords: length, checksum of the length, bytes, checksum of the bytes. Each
-holds one `Event` message of tensorflow/core/util/event.proto, encoded here by hand: the handful
-of fields that scalars, histograms, texts and images need.
+holds one `Event` message of tensorflow/core/util/event.proto, encoded here by hand: the fields
+that `SummaryWriter` needs. What TensorBoard's plugins (curves, meshes, settings) put into their
+messages is in `board_messages`.
 """
 from __future__ import annotations
 
@@ -53,7 +54,7 @@ def record(data: bytes) -> bytes:
 
 
 # ------------------------------------------------------------------ protocol buffers, the wire
-def _varint(n: int) -> bytes:
+def varint(n: int) -> bytes:
     n &= 0xFFFFFFFFFFFFFFFF
     out = bytearray()
     while n > 0x7F:
@@ -62,76 +63,100 @@ def _varint(n: int) -> bytes:
     return bytes([*out, n])
 
 
-def _int(field: int, value: int) -> bytes:
-    return _varint(field << 3) + _varint(value)
+def int_field(field: int, value: int) -> bytes:
+    return varint(field << 3) + varint(value)
 
 
-def _double(field: int, value: float) -> bytes:
-    return _varint(field << 3 | 1) + struct.pack("<d", value)
+def double_field(field: int, value: float) -> bytes:
+    return varint(field << 3 | 1) + struct.pack("<d", value)
 
 
-def _float(field: int, value: float) -> bytes:
+def float_field(field: int, value: float) -> bytes:
     with np.errstate(over="ignore"):
-        return _varint(field << 3 | 5) + np.array(value, "<f4").tobytes()
+        return varint(field << 3 | 5) + np.array(value, "<f4").tobytes()
 
 
-def _bytes(field: int, value: bytes | str) -> bytes:
+def bytes_field(field: int, value: bytes | str) -> bytes:
     data = value.encode() if isinstance(value, str) else value
-    return _varint(field << 3 | 2) + _varint(len(data)) + data
+    return varint(field << 3 | 2) + varint(len(data)) + data
 
 
 def event(wall_time: float, step: int = 0, *, summary: bytes = b"", version: str = "") -> bytes:
     """An Event with a summary value, or with the version that begins a file."""
-    head = _double(1, wall_time) + (_int(2, step) if step else b"")
-    return head + (_bytes(3, version) if version else _bytes(5, _bytes(1, summary)))
+    head = double_field(1, wall_time) + (int_field(2, step) if step else b"")
+    return head + (bytes_field(3, version) if version else bytes_field(5, bytes_field(1, summary)))
 
 
 def scalar(tag: str, value: float) -> bytes:
     """A summary value: one number, in single precision."""
-    return _bytes(1, tag) + _float(2, value)
+    return bytes_field(1, tag) + float_field(2, value)
+
+
+def tensor(tag: str, plugin: str, content: bytes, dtype: int, shape: Sequence[int],
+           values: bytes) -> bytes:
+    """A summary value for a plugin: its own message, and a tensor of `shape` whose `values` are an
+    encoded field of TensorProto."""
+    dims = b"".join(bytes_field(2, int_field(1, n)) for n in shape)
+    meta = bytes_field(1, bytes_field(1, plugin) + (bytes_field(2, content) if content else b""))
+    held = int_field(1, dtype) + bytes_field(2, dims) + values
+    return bytes_field(1, tag) + bytes_field(8, held) + bytes_field(9, meta)
 
 
 def text(tag: str, value: str) -> bytes:
     """A summary value: a Markdown text."""
-    plugin = _bytes(1, _bytes(1, "text"))
-    shape = _bytes(2, _int(1, 1))
-    tensor = _int(1, 7) + _bytes(2, shape) + _bytes(8, value)
-    return _bytes(1, tag) + _bytes(8, tensor) + _bytes(9, plugin)
+    return tensor(tag, "text", b"", 7, (1,), bytes_field(8, value))
 
 
 def image(tag: str, height: int, width: int, channels: int, png: bytes) -> bytes:
     """A summary value: an encoded picture."""
-    return _bytes(1, tag) + _bytes(4, _int(1, height) + _int(2, width) + _int(3, channels)
-                                   + _bytes(4, png))
+    sizes = int_field(1, height) + int_field(2, width) + int_field(3, channels)
+    return bytes_field(1, tag) + bytes_field(4, sizes + bytes_field(4, png))
 
 
-def histogram(tag: str, values: Any, limits: Sequence[float]) -> bytes:
-    """A summary value: counts of `values` between the rising `limits` (upper edges)."""
+def audio(tag: str, rate: float, channels: int, length: int, wave: bytes) -> bytes:
+    """A summary value: sound, as a WAV file."""
+    sizes = float_field(1, rate) + int_field(2, channels) + int_field(3, length)
+    return bytes_field(1, tag) + bytes_field(
+        6, sizes + bytes_field(4, wave) + bytes_field(5, "audio/wav"))
+
+
+def histogram(tag: str, values: Any, bins: Any, most: int | None = None) -> bytes:
+    """A summary value: counts of `values` between the rising edges `bins` (or by a rule that
+    NumPy names); at most about `most` of them, neighbours put together."""
     flat = np.asarray(values, np.float64).reshape(-1)
     if not flat.size:
-        raise ArgumentError(f"histogram {tag!r}: no values")
-    if not np.isfinite(flat).all():
-        raise ArgumentError(f"histogram {tag!r}: {int((~np.isfinite(flat)).sum())} of {flat.size} "
-                            "values are not finite; drop them, or look for where they arise")
-    counts = np.bincount(np.searchsorted(limits, flat, side="left"), minlength=len(limits))
+        raise ArgumentError(f"histogram {tag!r}: no values (The input has no element.)")
+    counts, edges = np.histogram(flat, bins=bins)
+    if most is not None and len(counts) > most:
+        step = len(counts) // most
+        short = -len(counts) % step
+        counts = np.concatenate([counts, np.zeros(short, counts.dtype)]).reshape(-1, step).sum(1)
+        inner = edges[::step]
+        edges = inner if edges[-1] == inner[-1] else np.append(inner, edges[-1])
     used = np.flatnonzero(counts)
-    first, last = max(int(used[0]) - 1, 0), int(used[-1]) + 1
-    edges = np.asarray(limits, np.float64)[first:last]
-    body = b"".join([_double(1, float(flat.min())), _double(2, float(flat.max())),
-                     _double(3, float(flat.size)), _double(4, float(flat.sum())),
-                     _double(5, float(flat @ flat)), _bytes(6, edges.astype("<f8").tobytes()),
-                     _bytes(7, counts[first:last].astype("<f8").tobytes())])
-    return _bytes(1, tag) + _bytes(5, body)
+    if not used.size:
+        raise ArgumentError(f"histogram {tag!r}: all {flat.size} values are outside of "
+                            f"[{edges[0]:g}, {edges[-1]:g}]")
+    first, last = int(used[0]), int(used[-1]) + 1
+    return histogram_raw(tag, [float(flat.min()), float(flat.max()), flat.size, float(flat.sum()),
+                               float(flat @ flat)], edges[first:last + 1], [0, *counts[first:last]])
+
+
+def histogram_raw(tag: str, moments: Sequence[float], limits: Any, counts: Any) -> bytes:
+    """A summary value: least, greatest, number, sum and sum of squares; `counts` up to `limits`."""
+    body = [double_field(i, float(x)) for i, x in enumerate(moments, 1)]
+    for field, row in ((6, limits), (7, counts)):
+        body.append(bytes_field(field, np.asarray(row, "<f8").tobytes()))
+    return bytes_field(1, tag) + bytes_field(5, b"".join(body))
 
 
 def default_limits() -> list[float]:
-    """Edges that grow by a tenth from 1e-12 to 1e20, both signs, as TensorFlow's."""
+    """Edges that grow by a tenth from 1e-12 to 1e20, both signs, as PyTorch's."""
     positive, v = [], 1e-12
     while v < 1e20:
         positive.append(v)
         v *= 1.1
-    top = float(np.finfo(np.float64).max)
-    return [-top, *(-p for p in reversed(positive)), 0.0, *positive, top]
+    return [*(-p for p in reversed(positive)), 0.0, *positive]
 
 
 # ------------------------------------------------------------------ reading
@@ -155,7 +180,7 @@ def fields(data: bytes) -> dict[int, list[Any]]:
     found: dict[int, list[Any]] = {}
     at = 0
 
-    def varint() -> int:
+    def number() -> int:
         nonlocal at
         n = shift = 0
         while True:
@@ -167,13 +192,13 @@ def fields(data: bytes) -> dict[int, list[Any]]:
                 return n
 
     while at < len(data):
-        key = varint()
+        key = number()
         kind = key & 7
         value: Any
         if kind == 0:
-            value = varint()
+            value = number()
         elif kind == 2:
-            length = varint()
+            length = number()
             value = data[at:at + length]
             at += length
         else:

@@ -27,7 +27,7 @@ class OptimizedModule(Module):
         return self._modules["_orig_mod"](*args, **kwargs)
 
     @property
-    def training(self) -> bool:                # type: ignore[override]  # an attribute elsewhere
+    def training(self) -> bool:
         return self._modules["_orig_mod"].training
 
     @training.setter
