@@ -21,6 +21,7 @@ from adjoint.jax._array import (
     is_hidden,
     is_mapped,
     make,
+    moves,
     value_of,
 )
 from adjoint.jax._dtypes import lattice
@@ -390,12 +391,26 @@ def stop_gradient(x: Any) -> Any:
     return tree_map(stop, x)
 
 
+_ORDERS = 3                 # derivatives of roots and of solutions of linear equations are exact to
+
+
+def _by_argument(f: F) -> F:
+    """The function without derivatives by what it closes over, as long as its argument carries
+    none: a solver may differentiate it by its argument, as Newton's method does."""
+    def run(x: Any) -> Any:
+        found = f(x)
+        return found if any([moves(t) for t in Leaves(x).tensors]) else stop_gradient(found)
+    return run
+
+
 def custom_root(f: F, initial_guess: Any, solve: F, tangent_solve: F, has_aux: bool = False) -> Any:
-    """A root of f that `solve(f, guess)` finds, differentiated by the implicit function theorem."""
+    """A root of f that `solve(f, guess)` finds, differentiated by the implicit function theorem: by
+    refinements x - S(f(x)), with S a solve by the constant derivative at the root, each of which
+    adds an order."""
     from adjoint.jax._rules import custom_jvp
     from adjoint.jax._transforms import linearize
     guess = Leaves(initial_guess)
-    found = solve(lambda x: stop_gradient(f(stop_gradient(x))), initial_guess)
+    found = solve(_by_argument(f), stop_gradient(initial_guess))
     if has_aux and not (isinstance(found, tuple) and len(found) == 2):
         raise ValueError(f"solve() produced a pytree with structure {Leaves(found).treedef}, but a "
                          "pytree tuple with auxiliary output was expected because has_aux was set "
@@ -405,16 +420,19 @@ def custom_root(f: F, initial_guess: Any, solve: F, tangent_solve: F, has_aux: b
     root = stop_gradient(root)
 
     @custom_jvp
-    def at(residual: Any) -> Any:
-        return stop_gradient(root)
+    def there(residual: Any) -> Any:
+        return tree_map(lambda v: as_array(v) * 0, residual)
 
     def rule(primals: Any, tangents: Any) -> Any:
-        linear = linearize(lambda x: f(x), root)[1]
-        return stop_gradient(root), tree_map(lambda v: -v, tangent_solve(linear, tangents[0]))
-    at.defjvp(rule)
+        return there(*primals), tangent_solve(linearize(lambda x: f(x), root)[1], tangents[0])
+    there.defjvp(rule)
     residual = f(root)
     _structure("f() output", residual, "initial_guess", guess)
-    return (at(residual), aux) if has_aux else at(residual)
+    x = root
+    if any([is_followed(a) for a in Leaves(residual).arrays if not is_key(a)]):
+        for _ in range(_ORDERS):
+            x = tree_map(lambda p, q: p - q, x, there(f(x)))
+    return (x, aux) if has_aux else x
 
 
 def _structure(what: str, x: Any, name: str, like: Leaves) -> None:
@@ -440,34 +458,42 @@ def custom_linear_solve(matvec: F, b: Any, solve: F, transpose_solve: Any = None
     from adjoint.jax._rules import custom_vjp
     from adjoint.jax._transforms import vjp
 
-    def constant(v: Any) -> Any:
-        return stop_gradient(matvec(v))
+    constant = _by_argument(matvec)
 
-    def transposed(v: Any) -> Any:
-        return stop_gradient(vjp(matvec, stop_gradient(b))[1](v)[0])
+    def solved(r: Any) -> Any:
+        """(x, aux) of the solver for a right-hand side."""
+        found = solve(constant, stop_gradient(r))
+        if has_aux and not (isinstance(found, tuple) and len(found) == 2):
+            raise ValueError(f"solve() produced a pytree with structure {Leaves(found).treedef}, "
+                             "but a pytree tuple with auxiliary output was expected because "
+                             "has_aux was set to True.")
+        return stop_gradient(found if has_aux else (found, None))
+
+    transposed = _by_argument(lambda v: vjp(matvec, stop_gradient(b))[1](v)[0])
 
     @custom_vjp
     def there(r: Any) -> Any:
-        return stop_gradient(solve(constant, stop_gradient(r)))
+        return solved(r)[0]
 
     @custom_vjp
     def back(r: Any) -> Any:
         if transpose_solve is None:
-            return stop_gradient(solve(constant if symmetric else transposed, stop_gradient(r)))
-        return stop_gradient(transpose_solve(transposed, stop_gradient(r)))
+            found = solve(constant if symmetric else transposed, stop_gradient(r))
+        else:
+            found = transpose_solve(transposed, stop_gradient(r))
+        return stop_gradient(found[0] if has_aux else found)
     there.defvjp(lambda r: (there(r), None), lambda _, ct: ((there if symmetric else back)(ct),))
     back.defvjp(lambda r: (back(r), None), lambda _, ct: (there(ct),))
     given = Leaves(b)
-    x = stop_gradient(solve(constant, stop_gradient(b)))
+    x, aux = solved(b)
     _shapes("solve()", x, given)
     image = matvec(x)
     _shapes("matvec()", image, given)
-    if not any(is_followed(a) for a in Leaves((b, image)).arrays):
-        return x
-    for _ in range(3):
-        off = tree_map(lambda p, q: p - q, b, matvec(x))
-        x = tree_map(lambda p, q: p + q, x, there(off))
-    return x
+    if any(is_followed(a) for a in Leaves((b, image)).arrays):
+        for _ in range(_ORDERS):
+            off = tree_map(lambda p, q: p - q, b, matvec(x))
+            x = tree_map(lambda p, q: p + q, x, there(off))
+    return (x, aux) if has_aux else x
 
 
 __all__ = ["associative_scan", "cond", "custom_linear_solve", "custom_root", "fori_loop", "map",

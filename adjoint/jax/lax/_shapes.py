@@ -338,6 +338,10 @@ def sort(operand: Any, dimension: int = -1, is_stable: bool = True, num_keys: in
         canonicalize_axis(dimension, as_array(operand).ndim)
         return _S["sort"](operand, dimension)
     arrays = [as_array(x) for x in operand]
+    if not arrays:
+        raise TypeError("Sort requires at least one operand")
+    if not 1 <= num_keys <= len(arrays):
+        raise ValueError(f"num_keys={num_keys} must be between 1 and len(operand)={len(arrays)}")
     if len({a.shape for a in arrays}) > 1:
         raise TypeError("Arguments to sort must have equal shapes, got: "
                         f"{' '.join(str(a.shape) for a in arrays)}")
@@ -359,7 +363,12 @@ def sort_key_val(keys: Any, values: Any, dimension: int = -1, is_stable: bool = 
 def top_k(operand: Any, k: int, *, axis: int = -1) -> Any:
     """(the k largest, their indices) along an axis, the largest first."""
     x = as_array(operand)
-    if not 0 <= k <= x.shape[axis]:
+    canonicalize_axis(axis, x.ndim)
+    if x.dtype.kind == "c":
+        raise ValueError("top_k is not compatible with complex inputs.")
+    if k < 0:
+        raise ValueError(f"k argument to top_k must be nonnegative, got {k}")
+    if k > x.shape[axis]:
         raise ValueError("k argument to top_k must be no larger than size along axis; got k="
                          f"{k} with shape={list(x.shape)} and axis={axis % x.ndim}")
     order = T["argsort"](x.tensor.detach(), axis, True, stable=True)
@@ -368,15 +377,27 @@ def top_k(operand: Any, k: int, *, axis: int = -1) -> Any:
             make(order.to(np.dtype(np.int32)))]
 
 
-def approx_max_k(operand: Any, k: int, reduction_dimension: int = -1, **_: Any) -> Any:
-    """`jax.lax.approx_max_k`."""
-    return top_k(operand, k, axis=reduction_dimension)
+def _approximate(name: str, sign: int) -> Any:
+    def run(operand: Any, k: int, reduction_dimension: int = -1, recall_target: float = 0.95,
+            reduction_input_size_override: int = -1, aggregate_to_topk: bool = True) -> Any:
+        x = as_array(operand)
+        axis = canonicalize_axis(reduction_dimension, x.ndim)
+        if x.dtype.kind in "biuc":
+            raise ValueError("operand must be a floating type")
+        if not 0 <= k <= x.shape[axis]:
+            raise ValueError(f"k must be smaller than the size of reduction_dim {x.shape[axis]}, "
+                             f"got {k}")
+        if not 0 < recall_target <= 1:
+            raise ValueError(f"{name}: recall_target must be in (0, 1], got {recall_target}")
+        values, at = top_k(x * sign, k if aggregate_to_topk else x.shape[axis], axis=axis)
+        return [values * sign, at]
+    run.__name__ = name
+    run.__doc__ = f"""`jax.lax.{name}`: exact here; without `aggregate_to_topk` all are given, in
+    order."""
+    return run
 
 
-def approx_min_k(operand: Any, k: int, reduction_dimension: int = -1, **_: Any) -> Any:
-    """`jax.lax.approx_min_k`."""
-    values, at = top_k(-as_array(operand), k, axis=reduction_dimension)
-    return [-values, at]
+approx_max_k, approx_min_k = _approximate("approx_max_k", 1), _approximate("approx_min_k", -1)
 
 
 def argmax(operand: Any, axis: int, index_dtype: Any) -> Any:
@@ -496,8 +517,10 @@ def fft(x: Any, fft_type: Any, fft_lengths: Any) -> Any:
 
 
 def optimization_barrier(operand: Any) -> Any:
-    """The operand: nothing is moved across lines here."""
-    return operand
+    """The operand as arrays: nothing is moved across lines here."""
+    from adjoint.jax._flat import Leaves
+    given = Leaves(operand, "Argument to optimization_barrier")
+    return given.tree(given.tensors)
 
 
 def broadcast_shapes(*shapes: Any) -> tuple[int, ...]:
