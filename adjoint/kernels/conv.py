@@ -2,8 +2,9 @@
 
 `conv_forward`, `conv_grad_input` and `conv_grad_weight` are the three faces of one trilinear form
 and work for any number of spatial dimensions; a transposed convolution is `conv_grad_input` of its
-input. float32 and float64 run in generated kernels where LLVM is there, 16-bit floats by way of
-float32; else windows are copied and multiplied. The pools are re-exported from `conv_pool`.
+input. float32 and float64 run in generated kernels where LLVM is there, bfloat16 two by two where
+the CPU multiplies pairs, other 16-bit floats by way of float32; else windows are copied and
+multiplied. The pools are re-exported from `conv_pool`.
 """
 
 from __future__ import annotations
@@ -104,6 +105,9 @@ def conv_forward(
             kernel = w.reshape(groups, -1, spec.channels // groups)
             return _kernels().product_of_maps(kernel, x, out, spec)
         wide = None if bias is None else bias.astype("float32")
+        if _kernels().paired(x, w, spec):
+            with suppress(CompilerLost):
+                return _kernels().forward(x, w, spec, wide)
         return _in_float32(conv_forward, x, w, stride, padding, dilation, groups, wide)
     spec = conv_spec(x.shape, w.shape, stride, padding, dilation, groups)
     if _kernels().supported(x, w, spec):
@@ -135,6 +139,9 @@ def conv_grad_input(
         if _one_product(spec, ct, w):
             kernel = w.reshape(groups, -1, spec.channels // groups).swapaxes(1, 2)
             return _kernels().product_of_maps(kernel, ct, np.empty(x_shape, ct.dtype), spec)
+        if _kernels().paired(ct, w, spec):
+            with suppress(CompilerLost):
+                return _kernels().grad_input(ct, w, spec)
         return _in_float32(conv_grad_input, ct, w, x_shape, stride, padding, dilation, groups)
     spec = conv_spec(x_shape, w.shape, stride, padding, dilation, groups)
     if _kernels().supported(ct, w, spec):
@@ -165,6 +172,9 @@ def conv_grad_weight(
 
             wide = _kernels().sum_of_products(ct, x, spec)
             return stored_as(wide, ct.dtype).reshape(tuple(w_shape))
+        if _kernels().paired(ct, x, spec):
+            with suppress(CompilerLost):
+                return _kernels().grad_weight(ct, x, spec)
         return _in_float32(conv_grad_weight, ct, x, w_shape, stride, padding, dilation, groups)
     spec = conv_spec(x.shape, w_shape, stride, padding, dilation, groups)
     if _kernels().supported(x, ct, spec):

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from . import conv_depth, conv_few, gemm, threads
+from . import conv_depth, conv_few, conv_pairs, gemm, threads
 from .conv_ir import ARGS, ENTRY, INDEX, conv_module, conv_parts
 from .conv_numpy import Array, ConvSpec, aside, conv_spec
 from .gemm_emit import BYTES, FLOATS
@@ -40,10 +40,17 @@ def supported(x: Array, w: Array, spec: ConvSpec) -> bool:
     return spec.batch * spec.filters * spec.depth * spec.positions >= _LEAST
 
 
+def paired(a: Array, b: Array, spec: ConvSpec) -> bool:
+    """Whether these 16-bit operands are multiplied two by two."""
+    if a.size == 0 or b.size == 0 or spec.positions == 0:
+        return False
+    return conv_pairs.supported(spec, a.dtype)
+
+
 @functools.cache
-def _kernel(kind: str, bias: str, weight: bool) -> int:
-    spec = GemmSpec(kind, kind, kind, bias)
-    key = ("conv", kind, bias, str(weight))
+def _kernel(kind: str, bias: str, weight: bool, words: bool) -> int:
+    spec = GemmSpec(kind, kind, kind, bias, pairs=words)
+    key = ("conv", kind, bias, f"{weight} {words}")
     return compiled(key, lambda: conv_module(spec, weight, machine()), name="conv",
                     parts=conv_parts(spec, machine()))
 
@@ -121,14 +128,16 @@ def _vector_table(places: Array, lanes: int, pad_to: int, masks: bool) -> tuple[
 
 
 class _Plan:
-    """One convolution of fixed shapes and strides, forward or gradient of the weight."""
+    """One convolution of fixed shapes and strides, forward or gradient of the weight; `words` hold
+    two numbers each."""
 
     def __init__(
-        self, x: Array, left: Array, out: Array, spec: ConvSpec, weight: bool, bias: bool
-    ) -> None:
+        self, x: Array, left: Array, out: Array, spec: ConvSpec, weight: bool, bias: bool,
+        words: bool,
+    ) -> None:  # fmt: skip
         self.weight = weight
         kind = FLOATS[x.dtype.name]
-        self.entry = _kernel(kind, "row" if bias else "", weight)
+        self.entry = _kernel(kind, "row" if bias else "", weight, words)
         tile, size = tile_for(machine(), kind), BYTES[kind]
         image = _image(x, spec, weight)
         koff, columns = _rows_and_columns(spec, image.pitches, weight)
@@ -203,13 +212,14 @@ class _Plan:
         release(buffer)
 
 
-def _plan(x: Array, left: Array, out: Array, spec: ConvSpec, weight: bool, bias: bool) -> _Plan:
-    key = (x.strides, x.dtype, left.strides, spec, weight, bias, threads.get_num_threads())
+def _plan(x: Array, left: Array, out: Array, spec: ConvSpec, weight: bool, bias: bool,
+          words: bool = False) -> _Plan:
+    key = (x.strides, x.dtype, left.strides, spec, weight, bias, words, threads.get_num_threads())
     made = _plans.get(key)
     if made is None:
         if len(_plans) > 512:
             _plans.pop(next(iter(_plans)), None)         # the oldest: those of now stay
-        made = _plans[key] = _Plan(x, left, out, spec, weight, bias)
+        made = _plans[key] = _Plan(x, left, out, spec, weight, bias, words)
     return made
 
 
@@ -220,6 +230,8 @@ def _readable(x: Array) -> Array:
 
 def forward(x: Array, w: Array, spec: ConvSpec, bias: Array | None = None) -> Array:
     """The convolution, `(N, O, *P)`."""
+    if x.dtype.itemsize == 2:
+        return conv_pairs.forward(x, w, spec, bias, _run_words)
     if conv_depth.supported(spec, x.itemsize) and (bias is None or bias.dtype == x.dtype):
         return conv_depth.forward(x, w, spec, bias)
     if conv_few.supported(spec, x.itemsize) and (bias is None or bias.dtype == x.dtype):
@@ -235,6 +247,10 @@ def forward(x: Array, w: Array, spec: ConvSpec, bias: Array | None = None) -> Ar
     if bias is not None and not fused:
         out += bias.reshape(-1, *(1,) * spec.dims)
     return out
+
+
+def _run_words(left: Array, x: Array, out: Array, spec: ConvSpec, bias: Array | None) -> None:
+    _plan(x, left, out, spec, False, bias is not None, True).run(left, x, out, bias)
 
 
 def product_of_maps(kernel: Array, x: Array, out: Array, spec: ConvSpec) -> Array:
@@ -259,18 +275,23 @@ def sum_of_products(ct: Array, x: Array, spec: ConvSpec) -> Array:
 
 def grad_weight(ct: Array, x: Array, spec: ConvSpec) -> Array:
     """The cotangent of the weight, `(O, C/groups, *K)`."""
+    if x.dtype.itemsize == 2:
+        return conv_pairs.grad_weight(ct, x, spec, functools.partial(_over_images, words=True))
     if conv_depth.supported(spec, x.itemsize):
         return conv_depth.grad_weight(ct, x, spec)
     if conv_few.supported(spec, x.itemsize):
         whole = conv_few.grad_weight(ct, x, spec)
         if whole is not None:
             return whole
-    ct, x = np.ascontiguousarray(ct), _readable(x)
+    return _over_images(np.ascontiguousarray(ct), _readable(x), spec)
+
+
+def _over_images(ct: Array, x: Array, spec: ConvSpec, words: bool = False) -> Array:
     # as many for any number of threads: so are the bits
     held = spec.filters * spec.depth * x.itemsize
     parts = min(spec.batch, _PARTS, max(1, _PARTS_BYTES // held))
     out = np.empty((parts, spec.filters, *spec.kernel, spec.channels // spec.groups), x.dtype)
-    made = _plan(x, ct, out, spec, True, False)
+    made = _plan(x, ct, out, spec, True, False, words)
     # with few images per part the last parts may be empty
     used = -(-spec.batch // -(-spec.batch // parts))
     if used < parts:
@@ -318,7 +339,7 @@ def _residues(
 
 def grad_input(ct: Array, w: Array, spec: ConvSpec) -> Array:
     """The cotangent of the input, `(N, C, *S)`."""
-    if conv_few.supported(spec, ct.itemsize):
+    if ct.dtype.itemsize > 2 and conv_few.supported(spec, ct.itemsize):
         return conv_few.grad_input(ct, w, spec)
     group = spec.filters // spec.groups
     turned = w.reshape(spec.groups, group, -1, *spec.kernel).swapaxes(1, 2)

@@ -55,7 +55,7 @@ class GemmSpec:
 
     `bias` is "", "col" (one per column) or "row"; `activation` is the IR text of an
     `alwaysinline` function `@activation(<lanes x acc>)`, or ""; `pairs`: bfloat16 operands are
-    multiplied two by two.
+    multiplied two by two. Where they come as words of two already, `a` is "float".
     """
 
     a: str
@@ -73,7 +73,12 @@ class GemmSpec:
 
     def depth(self, e: Emit, kc: str) -> str:
         """Rows of a packed panel of `kc` elements along K."""
-        return e.div(e.add(kc, 1), 2) if self.pairs else kc
+        return e.div(e.add(kc, 1), 2) if self.weaves else kc
+
+    @property
+    def weaves(self) -> bool:
+        """Whether packing makes words of two numbers."""
+        return self.pairs and self.a != self.acc
 
     @property
     def begins(self) -> bool:
@@ -518,7 +523,7 @@ def product_parts(spec: GemmSpec, machine: Machine) -> tuple[Part, ...]:
             for height in tile.heights:
                 micro(e, of, spec.acc, height, f"{name}_{height}", 1, height, pairs=spec.pairs)
 
-    return (pack_part(spec.a, spec.acc, machine, spec.pairs),
+    return (pack_part(spec.a, spec.acc, machine, spec.weaves),
             Part(("micros", spec.acc, str(spec.pairs)), micros))
 
 
