@@ -180,9 +180,7 @@ SCALAR = MetaArray((), np.dtype(np.float64))
 
 def aval_of(x: Any) -> Aval:
     """The aval of an array, a meta array or a Python number."""
-    if isinstance(x, Aval):
-        return Aval(x.shape, x.dtype)
-    if not isinstance(x, (np.ndarray, np.generic)):
+    if type(x) is not np.ndarray and not isinstance(x, (Aval, np.ndarray, np.generic)):
         try:
             x = np.asarray(x)
         except ValueError as error:             # lists of unequal lengths

@@ -50,10 +50,9 @@ from adjoint.core.tensor import (
     new_tensor,
     next_sequence,
     out_ref,
-    reflection,
-    tie_view,
     wrap,
 )
+from adjoint.core.versions import make_views
 
 ndarray = np.ndarray
 generic = np.generic
@@ -76,27 +75,29 @@ def bind(op: Op, args: Sequence[Any], attrs: Mapping[str, Any], quick: bool = Tr
         if made is not None:
             return made
     level = needs = 0
-    bit = 1
     tensors = scalars = False
     top: Any = None
     arrays: list[Any] = []
     mode = state()
     if mode & AUTOCAST and op.autocast:
         args = autocast_operands(op.autocast, args)
-    for a in args:
-        if isinstance(a, Tensor):
+    for i, a in enumerate(args):
+        if type(a) is Tensor:
+            tensors = True
+            arrays.append(a.array)
+        elif isinstance(a, Tensor):
             tensors = True
             if not a.level:
                 arrays.append(a.array)
             elif a.level > level:
                 level, top = a.level, a
-            if a._rg:
-                needs |= bit
         else:
             arrays.append(a)
             if isinstance(a, generic):
                 scalars = True
-        bit <<= 1
+            continue
+        if a._rg:
+            needs |= 1 << i
     if scalars and tensors:
         plain = [plain_number(a) if isinstance(a, generic) else a for a in args]
         return bind(op, plain, attrs, quick)
@@ -327,10 +328,12 @@ def compute(op: Op, arrays: Sequence[Any], attrs: Mapping[str, Any],
             wrapped: bool = True) -> tuple[Any, ...]:
     """The raw results, as a tuple of arrays, hidden ones last."""
     for a in arrays:
-        if type(a) is MetaArray:
+        kind = type(a)
+        if kind is ndarray:
+            if a.dtype.hasobject:       # generated code counts no references
+                of_numpy(a.dtype)       # (it refuses)
+        elif kind is MetaArray:
             return _compute_meta(op, arrays, attrs, wrapped)
-        if type(a) is ndarray and a.dtype.hasobject:    # generated code counts no references
-            of_numpy(a.dtype)                           # (it refuses)
     if op.prepare is not None:
         arrays = op.prepare(arrays)
     try:
@@ -392,8 +395,7 @@ def unrecorded(op: Op, args: Sequence[Any], outs: tuple[Any, ...], mode: int,
         t._cell = INFERENCE_CELL if mode & INFERENCE else None
         made.append(t)
     if op.view and args and isinstance(args[0], Tensor):
-        for i, t in enumerate(made):
-            make_view(t, args[0], op, attrs, i if op.multi else -1, mode)
+        make_views(made, args[0], op, attrs, mode)
     return tuple(made) if op.multi else made[0]
 
 
@@ -413,8 +415,7 @@ def record(op: Op, plan: Plan, args: Sequence[Any], attrs: Mapping[str, Any],
     cells = _save(node, plan, args, outs, op.thrift)
     made = _outputs(node, op, outs, cells)
     if op.view:
-        for i, t in enumerate(made):
-            make_view(t, args[0], op, attrs, i if op.multi else -1, mode)
+        make_views(made, args[0], op, attrs, mode)
     if mode & WATCH:
         watch(node, args, made)
     return tuple(made) if op.multi else made[0]
@@ -464,6 +465,8 @@ def _save(node: Node, plan: Plan, args: Sequence[Any], outs: tuple[Any, ...],
 
 
 def aval_of_operand(a: Any) -> Aval:
+    if type(a) is Tensor:
+        return aval_of(a.array)
     if isinstance(a, Tensor) and a.level:
         return Aval(*a.trace.aval(a))            # (without the array that stands for its values)
     return aval_of(a.array if isinstance(a, Tensor) else a)
@@ -488,24 +491,6 @@ def _outputs(node: Any, op: Op, outs: tuple[Any, ...], cells: dict[int, Cell]) -
             t._rg, t._edge = False, None
         made.append(t)
     return made
-
-
-def make_view(t: Any, parent: Any, op: Op, attrs: Mapping[str, Any], index: int,
-               mode: int) -> None:
-    """Tie a view to the root of its family, where it really shares the parent's memory."""
-    if t.array.base is None or not isinstance(parent, Tensor):      # the op had to copy
-        return
-    if parent.turn:
-        if reflection(t, parent, op, attrs, index):
-            tie_view(t, parent, op, attrs, index, mode)
-        return
-    owner = t.array.base
-    if type(t.array) is ndarray and owner is not parent.array and owner is not parent.array.base \
-            and not np.may_share_memory(t.array, parent.array):
-        return
-    if type(t.array) is MetaArray and t.array.base not in (parent.array, parent.array.base):
-        return
-    tie_view(t, parent, op, attrs, index, mode)
 
 
 # ---------------------------------------------------------------------- residuals made again

@@ -17,7 +17,8 @@ from adjoint.base.errors import AutogradError
 from adjoint.core.bind import bind, record
 from adjoint.core.modes import GRAD, WATCH, state
 from adjoint.core.op import OPS, Op
-from adjoint.core.tensor import INFERENCE_CELL, Parameter, Tensor, tie_view, wrap
+from adjoint.core.tensor import INFERENCE_CELL, Parameter, Tensor, wrap
+from adjoint.core.versions import tie_view
 
 _VALUES: Any = Tensor.array
 _BIT = {"conj": "conjugate", "neg": "negative"}

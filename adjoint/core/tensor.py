@@ -7,7 +7,6 @@ public functions, the meaning of a node (`core/node.py`) lives in its op's recor
 from __future__ import annotations
 
 import sys
-import weakref
 from collections.abc import Iterator
 from types import CodeType
 from typing import TYPE_CHECKING, Any
@@ -407,27 +406,6 @@ def share_cell(t: Tensor) -> Cell:
     if cell is None:
         cell = t._cell = Cell()
     return cell
-
-
-def tie_view(t: Any, parent: Any, op: Any, attrs: Any, index: int, mode: int) -> None:
-    """Make `t`, which shows memory of `parent`, a view of the root of its family."""
-    if parent._cell is INFERENCE_CELL:
-        t._cell = INFERENCE_CELL
-        return
-    root = parent if parent._base is None else parent._base
-    t._cell = share_cell(parent)
-    t._base = root
-    t._steps = (*parent._steps, (op, attrs, index))
-    t._creation = ("inference" if mode & INFERENCE else "no_grad" if not mode & GRAD
-                   else "multi" if index >= 0 else parent._creation)
-    if not mode & GRAD:
-        t._rg = parent._rg                         # as PyTorch: it asks the base
-    kids = root._kids
-    if kids is None:
-        kids = root._kids = []
-    elif len(kids) > 16 and not len(kids) & (len(kids) - 1):
-        kids[:] = [k for k in kids if k() is not None]
-    kids.append(weakref.ref(t))
 
 
 def reflection(*args: Any) -> bool:

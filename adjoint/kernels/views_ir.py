@@ -9,9 +9,9 @@ that owns the memory, as NumPy's own views do. NULL is an error that is set.
 
     i32 tie(ptr made, ptr number, ptr parent, ptr op, ptr attrs, ptr state, ptr creation)
 
-ties a view to the root of its family as `core.bind.make_view` does; where it is not plain that it
-shares its parent's memory, or the list of views wants pruning, that function is called. `number` is
-that of the output, -1 where there is one; `creation` what such views are where gradients are
+ties a view to the root of its family as `core.versions.make_view` does; where it is not plain that
+it shares its parent's memory, or the list of views wants pruning, that function is called. `number`
+is that of the output, -1 where there is one; `creation` what such views are where gradients are
 recorded, None for what their parent is. 0 is an error that is set.
 """
 from __future__ import annotations

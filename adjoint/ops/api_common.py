@@ -75,7 +75,7 @@ def flag(name: str, given: Any) -> bool:
 def need(name: str, *xs: Any, argument: str = "input") -> None:
     """Refuse what is not a tensor (or a raw array)."""
     for x in xs:
-        if not isinstance(x, (Tensor, np.ndarray, MetaArray)):
+        if type(x) is not Tensor and not isinstance(x, (Tensor, np.ndarray, MetaArray)):
             raise DTypeError(f"{name}(): argument '{argument}' must be Tensor, not "
                              f"{type(x).__name__}; {instead_of(x)}")
 

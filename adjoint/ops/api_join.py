@@ -60,7 +60,7 @@ def _several(name: str, tensors: Any) -> list[Any]:
             raise DTypeError(f"{name}(): expected Tensor as element {i} in argument 0, but got "
                              f"{type(x).__name__}; {instead_of(x)}")
     need(name, *xs, argument="tensors")
-    dtypes = {dtype_of(x) for x in xs}
+    dtypes = {x.array.dtype if type(x) is Tensor else dtype_of(x) for x in xs}
     if len(dtypes) > 1:
         dtype = promote_dtypes(*(dtype_of(x) for x in xs))
         xs = [cast_to(x, dtype) for x in xs]
@@ -79,7 +79,7 @@ def cat(tensors: Any, dim: int = 0, *, out: Any = None, axis: Any = None) -> Any
     xs = _several("cat", tensors)
     if out is not None:
         apart(out, *xs)
-    full = [x for x in xs if tuple(x.shape) != (0,)]
+    full = [x for x in xs if (x.array if type(x) is Tensor else x).shape != (0,)]
     if full and len(full) < len(xs):                # an empty vector fits anywhere, as in PyTorch
         xs = _fitted(xs, full[0], dim if axis is None else axis)
     if not xs[0].shape:

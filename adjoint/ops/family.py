@@ -35,7 +35,7 @@ from adjoint.base.provenance import is_own_code
 from adjoint.base.tier import pays
 from adjoint.core import bind as general
 from adjoint.core import inplace as writes
-from adjoint.core.bind import aval_of_operand, bind, function_of, make_view, told
+from adjoint.core.bind import aval_of_operand, bind, function_of, told
 from adjoint.core.callers import SCALARS32, SCALARS64, WHOLE, caller, known_number
 from adjoint.core.inplace import zeros_of
 from adjoint.core.modes import GRAD, INFERENCE, STATE, TOLD, WATCH
@@ -56,6 +56,7 @@ from adjoint.core.tensor import (
     edge_of,
     wrap,
 )
+from adjoint.core.versions import make_view
 from adjoint.kernels import expr as ex
 from adjoint.kernels.expr import Expr
 from adjoint.ops import public as registry
@@ -509,8 +510,7 @@ def _world(node: Any, *held: str) -> tuple[dict[str, Any], dict[str, tuple[Any, 
     """What the machine code of ops handles: objects, and where slots are; of nodes like `node`."""
     tensor, ref = wrap(np.ndarray(0, buffer=b"")), OutRef()      # no memory that counts
     slots: dict[str, tuple[Any, str]] = {n: (tensor, n) for n in ("array", "_rg", "_edge", "_cell")}
-    slots |= {n: (node, n) for n in ("plan", "shape", "seq", "code", "lasti")}
-    slots |= {n: (node, n) for n in held}
+    slots |= {n: (node, n) for n in ("plan", "shape", "seq", "code", "lasti", *held)}
     slots |= {"ref." + n: (ref, n) for n in ("array", "cell", "index", "version")}
     slots |= {"kept." + n: (Kept(tensor, 0, None), n) for n in ("tensor", "version", "mark")}
     slots |= {"plan." + n: (Plan(OPS["add"], 1), n) for n in ("wanted", "sources")}

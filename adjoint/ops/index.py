@@ -521,8 +521,8 @@ def _triangle_impl(x: Any, diagonal: int, upper: bool) -> Any:
     made = np.zeros(x.shape, x.dtype)   # 32 rows at a time: those that are kept or zero on their
     for top in range(0, rows, 32):      # whole length move as blocks, the rest under a mask
         end = min(rows, top + 32)
-        low, high = sorted((max(0, min(columns, row + diagonal + (not upper)))
-                            for row in (top, end - 1)))
+        low, high = sorted(max(0, min(columns, row + diagonal + (not upper)))
+                            for row in (top, end - 1))
         kept = slice(high, None) if upper else slice(0, low)
         made[..., top:end, kept] = x[..., top:end, kept]
         if low < high:

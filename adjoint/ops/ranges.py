@@ -156,7 +156,8 @@ def spaced(start: Any, end: Any, steps: int, kind: np.dtype[Any]) -> np.ndarray[
     high = step * (2**27 + 1)           # the step in two halves, whose products are exact
     high -= high - step
     rest = (high * count - ways) + (step - high) * count
-    for out, end, way, more in ((head, first, ways[:half], rest[:half]), (tail, last, -ways, -rest)):
+    for out, end, way, more in ((head, first, ways[:half], rest[:half]),
+                                (tail, last, -ways, -rest)):
         total = end + way                       # and what this rounding loses is added again
         back = total - way
         out[:] = total + ((end - back) + (way - (total - back)) + more)

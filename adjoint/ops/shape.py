@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from itertools import accumulate, pairwise
 from typing import Any
 
 import numpy as np
@@ -303,6 +304,11 @@ def _stack_infer(*xs: Aval, dim: int) -> Aval:
 
 
 def _stack_impl(*xs: Any, dim: int) -> Any:
+    if not dim and xs[0].ndim and len({x.shape for x in xs}) == 1:
+        shape, kind = xs[0].shape, np.result_type(*{x.dtype for x in xs})
+        out = np.empty((len(xs), *shape), kind)
+        np.concatenate(xs, out=out.reshape(len(xs) * shape[0], *shape[1:]))
+        return out
     at = _slicer(dim, None)
     return np.concatenate([x[at] for x in xs], dim)
 
@@ -388,11 +394,17 @@ def unpad(ct: Any, pads: Sequence[tuple[int, int]], shape: Shape) -> Any:
 
 
 def _split_impl(x: Any, /, *, sizes: Shape, dim: int) -> tuple[Any, ...]:
-    before, start, parts = (slice(None),) * dim, 0, []
-    for n in sizes:
-        parts.append(x[(*before, slice(start, start + n))])
-        start += n
-    return tuple(parts)
+    ends = list(accumulate(sizes, initial=0))
+    if not dim:
+        return tuple([x[a:b] for a, b in pairwise(ends)])
+    before = (slice(None),) * dim
+    return tuple([x[(*before, slice(a, b))] for a, b in pairwise(ends)])
+
+
+def _unbind_impl(x: Any, /, *, dim: int) -> tuple[Any, ...]:
+    if x.ndim == 1:                     # (whose rows NumPy gives as scalars)
+        return tuple([x[i, ...] for i in range(x.shape[0])])
+    return tuple(np.moveaxis(x, dim, 0) if dim else x)
 
 
 def _split_vjp(cts: Any, x_aval: Aval, *, sizes: Shape, dim: int) -> Any:
@@ -427,8 +439,7 @@ split_op: Any = _declare_sized("split", _split_impl, True)
 split_with_sizes_op: Any = _declare_sized("split_with_sizes", _split_impl, True)
 unsafe_split_op: Any = _declare_sized("unsafe_split", _split_impl, False)
 unbind_op: Any = _declare_split(
-    "unbind", impl=lambda x, /, *, dim: tuple([x[(*_slicer(dim, i), ...)]
-                                               for i in range(x.shape[dim])]),
+    "unbind", impl=_unbind_impl,
     infer=lambda x, *, dim: (Aval((*x.shape[:dim], *x.shape[dim + 1:]), x.dtype),) * x.shape[dim],
     vjp={"x": lambda cts, x_aval, *, dim: stack_op(
         *[np.zeros((*x_aval.shape[:dim], *x_aval.shape[dim + 1:]), x_aval.dtype)
