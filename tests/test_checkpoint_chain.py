@@ -145,3 +145,116 @@ def test_wrong_arguments() -> None:
 def test_nesting() -> None:
     assert nest(sqrt_chain(9)) == [(0, 4, [0, 1, 2, 3]), 4, 5, 6, 7, 8]
     np.testing.assert_equal(len(nest(log_chain(1024))), 11)
+
+
+class TestSegments:
+    """Segments that are one node each: what goes beyond operations on one tensor."""
+
+    def test_memory_of_forward(self) -> None:
+        """Nothing is kept of a segment but its operand, and its graph is gone."""
+        x = leaf(randoms(8))
+        y = checkpoint_chain(stages(12), x, segments=3)
+        names, node = [], y.grad_fn
+        while node.next_functions:
+            names.append(type(node).__name__)
+            node = node.next_functions[0][0]
+        assert names == ["TanhBackward0"] * 4 + ["SegmentBackward"] * 2
+
+    def test_gradients_inside(self) -> None:
+        """A stage may take gradients of its own, which reads what its operations saved."""
+        def stage(t: Any) -> Any:
+            with ad.enable_grad():
+                (g,) = ad.autograd.grad(t.sin().sum(), t, create_graph=True)
+            return t + g
+        x = leaf(randoms(5))
+        want = x
+        for _ in range(6):
+            want = stage(want)
+        (g,) = ad.autograd.grad(want.sum(), x)
+        (found,) = ad.autograd.grad(checkpoint_chain([stage] * 6, x, segments=3).sum(), x)
+        exact(found, values(g))
+
+    def test_random_numbers_and_gradients_inside(self) -> None:
+        """The second try of such a segment draws what the first one drew."""
+        def stage(t: Any) -> Any:
+            t = ad.nn.functional.dropout(t, 0.5)
+            (g,) = ad.autograd.grad(t.square().sum(), t, create_graph=True)
+            return t + g
+        x = leaf(randoms(50))
+        ad.manual_seed(3)
+        want = stage(stage(stage(stage(x))))
+        (g,) = ad.autograd.grad(want.sum(), x)
+        ad.manual_seed(3)
+        y = checkpoint_chain([stage] * 4, x, segments=2)
+        exact(y, values(want))
+        (found,) = ad.autograd.grad(y.sum(), x)
+        exact(found, values(g))
+
+    def test_hooks_of_parameters_run_once(self) -> None:
+        w, x = leaf(randoms(4, seed=1)), leaf(randoms(4))
+        seen: list[Any] = []
+        w.register_hook(lambda g: seen.append(values(g)) or g * 2)
+        checkpoint_chain([lambda t: (t * w).sin()] * 6, x, segments=3).sum().backward()
+        hooked = values(w.grad)
+        plain = leaf(randoms(4, seed=1))
+        checkpoint_chain([lambda t: (t * plain).sin()] * 6, x, segments=3).sum().backward()
+        assert len(seen) == 1
+        np.testing.assert_allclose(hooked, 2 * values(plain.grad), rtol=1e-12)
+
+    def test_other_work_is_an_error(self) -> None:
+        """The error names both operations and their lines."""
+        runs: list[int] = []
+
+        def stage(t: Any) -> Any:
+            runs.append(1)
+            return t.sin() if len(runs) <= 4 else t.cos()
+        x = leaf(randoms(3))
+        y = checkpoint_chain([stage] * 4, x, segments=2)
+        with pytest.raises(ad.utils.checkpoint.CheckpointError,
+                           match=r"(?s)Sin\w*\[3\] at .*test_checkpoint_chain.py:\d+.*Cos\w*\[3\]"):
+            y.sum().backward()
+
+    def test_fewer_operations_are_an_error(self) -> None:
+        runs: list[int] = []
+
+        def stage(t: Any) -> Any:
+            runs.append(1)
+            return t.sin().sin() if len(runs) <= 4 else t.sin()
+        y = checkpoint_chain([stage] * 4, leaf(randoms(3)), segments=2)
+        with pytest.raises(ad.utils.checkpoint.CheckpointError, match="2 operations .* 4 at first"):
+            y.sum().backward()
+
+    def test_written_operands(self) -> None:
+        """A stage that writes to what its segment was given could not run again."""
+        fns: list[Callable[[Any], Any]] = [lambda t: t.mul_(2.0), lambda t: t.sin()]
+        with pytest.raises(RuntimeError, match="in-place operation"):
+            checkpoint_chain(fns * 2, leaf(randoms(3)) * 1.0, segments=2)
+
+    def test_trees_between_segments(self) -> None:
+        """Stages that pass on tuples."""
+        def stage(t: Any) -> Any:
+            a, b = t if isinstance(t, tuple) else (t, t)
+            return (a * b).sin(), a + b
+        x = leaf(randoms(4))
+        want: Any = x
+        for _ in range(6):
+            want = stage(want)
+        (g,) = ad.autograd.grad((want[0] * want[1]).sum(), x)
+        a, b = checkpoint_chain([stage] * 6, x, segments=3)
+        (found,) = ad.autograd.grad((a * b).sum(), x)
+        np.testing.assert_allclose(values(found), values(g), rtol=1e-12)
+
+    def test_second_order(self) -> None:
+        x = leaf(randoms(4))
+
+        def second(chain: Callable[[Any], Any]) -> Any:
+            (g,) = ad.autograd.grad(chain(x).sum(), x, create_graph=True)
+            return values(ad.autograd.grad(g.square().sum(), x)[0])
+        fns = stages(9)
+
+        def plain(t: Any) -> Any:
+            for f in fns:
+                t = f(t)
+            return t
+        np.testing.assert_allclose(second(lambda t: checkpoint_chain(fns, t, segments=3)),
+                                   second(plain), rtol=1e-12)

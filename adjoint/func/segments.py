@@ -10,45 +10,70 @@ close over are found in the graph of the first run, which is dropped at once.
 """
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from adjoint.autograd.checkpoint import CheckpointError, checkpoint, repeatable
 from adjoint.autograd.engine import running_walk, walk
 from adjoint.autograd.function import Function
+from adjoint.autograd.graph import saved_tensors_hooks
 from adjoint.autograd.modes import enable_grad
+from adjoint.base import provenance
 from adjoint.base.errors import AutogradError
 from adjoint.core.modes import GRAD, state, watchers
 from adjoint.core.node import AccumulateGrad, Port, next_sequence
-from adjoint.core.tensor import Tensor, alias, edge_of, wrap
+from adjoint.core.tensor import Packed, Tensor, alias, edge_of, wrap
 from adjoint.core.trace import current_level, here, inside
+from adjoint.ops.generator import default_generator
 from adjoint.ops.shape import identity_op
 
 Run = Callable[..., Sequence[Any]]
+_Step = tuple[type, Any, Any, int]      # of a node: its class, its shape, the user's line
 
 
-def segment(function: Run, *args: Any) -> Sequence[Any]:
+class _Call(NamedTuple):
+    """A call that can be made again: for whom, how many operands it was given, what it did."""
+
+    run: Run
+    who: str
+    given: int
+    trail: tuple[_Step, ...]
+
+
+def segment(function: Run, *args: Any, who: str = "scan", preserve_rng_state: bool = True
+            ) -> Sequence[Any]:
     """The values that `function(*args)` returns in a sequence; where the call cannot be one node,
-    a checkpointed call."""
+    a checkpointed call. `who` calls, in messages."""
     if not state() & GRAD:
         return function(*args)
     if not current_level() and all([type(a) is Tensor for a in args]):
-        place = here()
-        found = _recorded(_again(function, place), _again(repeatable(function), place), args)
+        place, stream = here(), default_generator.stream
+        drawn = stream.hold()
+        found = _recorded(_again(function, place),
+                          _again(repeatable(function, preserve_rng_state), place), args, who, True)
         if found is not None:
             return found
+        stream.back_to(drawn)
     found = checkpoint(function, *args, use_reentrant=False)
     return found
+
+
+def unseen() -> bool:
+    """Whether no hooks on what is saved are active but those of a segment's first run."""
+    hooks = watchers.hooks.get()
+    return not hooks or type(hooks[-1]) is _Passing
 
 
 def _again(run: Run, place: Any) -> Run:
     """`run` at the place of the first run, and out of sight of hooks on what is saved: the graph
     is pulled back through, or dropped, before anybody else could see it."""
     def again(*args: Any) -> Sequence[Any]:
-        token = watchers.hooks.set(())
+        hooks = watchers.hooks.get()
+        token = watchers.hooks.set(hooks[-1:] if hooks and type(hooks[-1]) is _Passing else ())
         try:
             with enable_grad(), inside(place):
                 return run(*args)
@@ -68,12 +93,17 @@ def _moves(t: Any) -> bool:
     return isinstance(t, Tensor) and t._rg
 
 
-def _recorded(first: Run, run: Run, args: Sequence[Any]) -> Sequence[Any] | None:
+def _recorded(first: Run, run: Run, args: Sequence[Any], who: str, passing: bool = False
+              ) -> Sequence[Any] | None:
     """The call as a node of the graph: `first` now, `run` from then on. None where values of a
     transform come out of it."""
     leaves, since = tuple(map(_leaf, args)), next_sequence()
     versions = [t._cell.version for t in leaves]
-    outs = first(*leaves)
+    try:
+        with _Passing() if passing else contextlib.nullcontext():
+            outs = first(*leaves)
+    except _Read:
+        return None
     written = [t._cell.version for t in leaves] != versions
     if any([isinstance(o, Tensor) and o.level for o in outs]):
         return None
@@ -81,20 +111,21 @@ def _recorded(first: Run, run: Run, args: Sequence[Any]) -> Sequence[Any] | None
     if not any(moving):
         return outs
     edges = [edge_of(o) for o in outs if _moves(o)]
-    entries = _entries(edges, leaves, since, {})
+    trail: list[_Step] = []
+    entries = _entries(edges, leaves, since, {}, trail)
     values = [alias(o) if isinstance(o, Tensor) else o for o in outs]
     del outs, edges, leaves
-    again = _refuse if written else run
-    found: Sequence[Any] = Segment.apply(again, values, moving, len(args), *args,
+    again = _Call(partial(_refuse, who) if written else run, who, len(args), tuple(trail))
+    found: Sequence[Any] = Segment.apply(again, values, moving, *args,
                                          *map(_stand_in, entries.values()))
     return found
 
 
-def _refuse(*_: Any) -> Sequence[Any]:
+def _refuse(who: str, *_: Any) -> Sequence[Any]:
     raise AutogradError(
-        "scan: one of the tensors needed for gradient computation has been modified by an inplace "
-        "operation: a step wrote to its carry or row, so that its segment cannot run again; write "
-        "to a clone(), or leave out segments=")
+        f"{who}: one of the tensors needed for gradient computation has been modified by an "
+        "inplace operation: a step wrote to what its segment was given, so that the segment cannot "
+        "run again; write to a clone(), or leave out segments=")
 
 
 def _node(edge: Any) -> tuple[Any, int]:
@@ -102,30 +133,58 @@ def _node(edge: Any) -> tuple[Any, int]:
     return (edge.node, edge.index) if type(edge) is Port else (edge, 0)
 
 
-def _entries(edges: Sequence[Any], own: Sequence[Any], since: int, ends: dict[Any, Any]
-             ) -> dict[Any, Any]:
+class _Read(Exception):
+    """A residual was read while the call still ran."""
+
+
+class _Passing(saved_tensors_hooks):
+    """Hooks of the first run, whose graph is looked through and dropped: nothing is kept for it."""
+
+    def __init__(self) -> None:
+        super().__init__(lambda t: t, lambda t: t)
+        self.mark = Packed(None, self, 0, 0)
+
+    def packs(self, node: Any) -> tuple[Any, ...]:
+        """What nobody is going to read, for each residual."""
+        return (self.mark,) * len(node.saved)
+
+    def pack(self, saved: Any, node: Any) -> Any:
+        """The same for one."""
+        return self.mark
+
+    def unpack(self, packed: Any, node: Any) -> Any:
+        """The call takes gradients of its own."""
+        raise _Read
+
+
+def _enters(edge: Any, stop: set[Any], since: int) -> bool:
+    """Whether the edge leads to a tensor made before `since` that is no operand."""
+    node = edge.node if type(edge) is Port else edge
+    if node in stop:
+        return False
+    if type(node) is AccumulateGrad:
+        return node.ended is None and node.variable is not None
+    return bool(node.seq < since)
+
+
+def _entries(edges: Sequence[Any], own: Sequence[Any], since: int, ends: dict[Any, Any],
+             trail: list[_Step]) -> dict[Any, Any]:
     """The edges that lead from the graph below `edges` to tensors made before `since` that are not
-    `own`. What leads to one of `ends` is made to lead to the leaf given there instead."""
+    `own`. What leads to one of `ends` is made to lead to the leaf given there instead. The nodes
+    on the way are noted in `trail`."""
     stop = {_node(edge_of(t))[0] for t in own if t._rg}
     found: dict[Any, Any] = {}
     seen: set[Any] = set()
-
-    def enters(edge: Any) -> bool:
-        node = _node(edge)[0]
-        if node in stop:
-            return False
-        if type(node) is AccumulateGrad:
-            return node.ended is None and node.variable is not None
-        return bool(node.seq < since)
 
     stack = list(reversed(edges))
     while stack:
         edge = stack.pop()
         node = _node(edge)[0]
-        if enters(edge):
+        if _enters(edge, stop, since):
             found.setdefault(_node(edge), edge)
         elif node not in seen and node not in stop:
             seen.add(node)
+            trail.append((type(node), node.shape, node.code, node.lasti))
             if ends and any([e is not None and _node(e) in ends for e in node.edges]):
                 node.edges = tuple([e if e is None else ends.get(_node(e), e) for e in node.edges])
             stack += [e for e in reversed(node.edges) if e is not None]
@@ -144,15 +203,14 @@ class Segment(Function):
     """The node: forward has been run already, backward runs it again."""
 
     @staticmethod
-    def forward(ctx: Any, run: Run, values: list[Any], moving: list[bool], count: int,
-                *tensors: Any) -> Any:
+    def forward(ctx: Any, call: _Call, values: list[Any], moving: list[bool], *tensors: Any) -> Any:
         """Keep the operands; the rest of `tensors` stands for what the function closes over."""
-        ctx.save_for_backward(*tensors[:count])
+        ctx.save_for_backward(*tensors[:call.given])
         ctx.set_materialize_grads(False)
         ctx.mark_non_differentiable(*[v for v, m in zip(values, moving, strict=True)
                                       if not m and isinstance(v, Tensor)])
-        ctx.run, ctx.count, ctx.sizes = run, count, _sizes(values)
-        ctx.entries = {_node(t._edge): t._edge for t in tensors[count:]}
+        ctx.call, ctx.sizes = call, _sizes(values)
+        ctx.entries = {_node(t._edge): t._edge for t in tensors[call.given:]}
         return tuple(values)
 
     @staticmethod
@@ -162,49 +220,81 @@ class Segment(Function):
         now: Any = running_walk()
         places = [i for i, c in enumerate(grad_outputs) if c is not None]
         cts = [grad_outputs[i] for i in places]
-        pull = partial(_pull, ctx.run, ctx.count, places, ctx.entries, ctx.sizes)
+        pull = partial(_pull, ctx.call, places, ctx.entries, ctx.sizes)
         found = None
         if now.create:
             if not current_level() and not any([t.level for t in (*args, *cts)]):
                 again = _again(partial(pull, True), here())
-                found = _recorded(again, again, (*args, *cts))
+                found = _recorded(again, again, (*args, *cts), ctx.call.who)
             if found is None:
                 found = pull(True, *[identity_op(a) if a._rg else a for a in args], *cts)
         else:
             found = pull(False, *map(_leaf, args), *cts)
-        return None, None, None, None, *found
+        return None, None, None, *found
 
 
 def _sizes(values: Sequence[Any]) -> list[tuple[int, ...]]:
     return [tuple(v.shape) if isinstance(v, Tensor) else () for v in values]
 
 
-def _pull(run: Run, count: int, places: Sequence[int], entries: dict[Any, Any],
+def _direct(edge: Any) -> bool:
+    """Whether a pull can end at a leaf itself: nobody else is to see what arrives there."""
+    return type(edge) is AccumulateGrad and not (
+        edge._tensor_hooks or edge._pre_hooks or edge.typed)
+
+
+def _pull(call: _Call, places: Sequence[int], entries: dict[Any, Any],
           sizes: Sequence[tuple[int, ...]], create: bool, *tensors: Any) -> list[Any]:
-    """Run again on the first `count` tensors, which are variables, and pull the others, cotangents
+    """Run again on the tensors it was given, which are variables, and pull the others, cotangents
     of the outputs at `places`, back to those and to `entries`."""
-    args, cts = tensors[:count], tensors[count:]
+    args, cts = tensors[:call.given], tensors[call.given:]
     through: Any = identity_op if create else _leaf      # where a graph is wanted, it goes on
-    leaves = [through(_stand_in(e)) for e in entries.values()]
+    leaves = {e: through(_stand_in(edge)) for e, edge in entries.items()
+              if create or not _direct(edge)}
     since = next_sequence()                              # (they are older than what leads to them)
-    outs = run(*args)
+    outs = call.run(*args)
     if _sizes(outs) != sizes or not all([_moves(outs[i]) for i in places]):
         raise CheckpointError(
-            "scan: a segment gave other results when it was run again: "
+            f"{call.who}: a segment gave other results when it was run again: "
             f"shapes {_sizes(outs)}, first {sizes}; its function must do the same "
             "work each time: look for branches on changing state")
-    ends = {e: edge_of(t) for e, t in zip(entries, leaves, strict=True)}
+    ends = {e: edge_of(t) for e, t in leaves.items()}
     edges = [edge_of(outs[i]) for i in places]
-    _entries(edges, args, since, ends)
+    trail: list[_Step] = []
+    _entries(edges, args, since, ends, trail)
+    if len(places) == len(sizes):
+        _compare(call, trail)
     levels = any([c.level for c in cts])
     capture: dict[Any, list[int]] = {}
-    for i, t in enumerate((*args, *leaves)):
-        if t._rg:
-            capture.setdefault(edge_of(t), []).append(i)
+    for i, edge in enumerate([*[edge_of(a) if a._rg else None for a in args],
+                              *[ends.get(e, edge) for e, edge in entries.items()]]):
+        if edge is not None:
+            capture.setdefault(edge, []).append(i)
     roots = [(ends.get(_node(e), e), c if create or levels else c.array)
              for e, c in zip(edges, cts, strict=True)]
+    del outs, edges
     found = walk(roots, keep=create, create=create, capture=capture, accumulate=False,
                  levels=levels and not create)
-    made = [found.get(i) for i in range(count + len(leaves))]
+    made = [found.get(i) for i in range(call.given + len(entries))]
     return [c if c is None or isinstance(c, Tensor) else wrap(c) for c in made]
 
+
+def _compare(call: _Call, trail: list[_Step]) -> None:
+    """Raise where the nodes of the second run are not those of the first."""
+    for i, (old, new) in enumerate(zip(call.trail, trail, strict=False)):
+        if old[:2] != new[:2]:
+            raise CheckpointError(
+                f"{call.who}: a segment did other work when it was run again, {i} operations "
+                f"before its end\n    forward:       {_words(old)}\n    recomputation: "
+                f"{_words(new)}\n  its function must do the same work each time: look for "
+                "branches on changing state")
+    if len(trail) != len(call.trail):
+        raise CheckpointError(
+            f"{call.who}: a segment recorded {len(trail)} operations when it was run again, "
+            f"{len(call.trail)} at first; its function must do the same work each time: look for "
+            "branches on changing state")
+
+
+def _words(step: _Step) -> str:
+    kind, shape, code, lasti = step
+    return f"{kind.__name__}{list(shape)} at {provenance.locate(code, lasti)}"

@@ -14,9 +14,10 @@ from adjoint.autograd.api import grad
 from adjoint.autograd.checkpoint import region
 from adjoint.autograd.graph import saved_tensors_hooks
 from adjoint.base.errors import ArgumentError
-from adjoint.base.tree import tree_leaves, tree_map
+from adjoint.base.tree import flatten, tree_leaves, tree_map, unflatten
 from adjoint.core.modes import GRAD, state
 from adjoint.core.tensor import Tensor, owner_of
+from adjoint.func.segments import segment, unseen
 from adjoint.memory.chains import (
     ChainStep,
     Stage,
@@ -64,14 +65,32 @@ def nest(steps: Sequence[ChainStep]) -> Schedule:
 
 
 def run(fns: Sequence[Callable[[Any], Any]], x: Any, schedule: Schedule, **options: Any) -> Any:
-    """The chain `fns` on `x`, keeping for backward what `schedule` says."""
+    """The chain `fns` on `x`, keeping for backward what `schedule` says.
+
+    A segment of one tensor without segments in it is one node of the graph where nobody has a say
+    in what is saved: it runs again as if nobody watched. Else it is a checkpointed call, which
+    stops before the work whose result is there, at every level."""
+    plain = all([isinstance(j, int) for i in schedule if not isinstance(i, int) for j in i[2]])
     for item in schedule:
         if isinstance(item, int):
             x = fns[item](x)
-        else:
-            segment = functools.partial(run, fns, schedule=item[2], **options)
-            x = region(segment, (x,), {}, chained=True, **options)
+            continue
+        call = functools.partial(run, fns, schedule=item[2], **options)
+        x = _alone(call, x, **options) if plain and type(x) is Tensor and unseen() else \
+            region(call, (x,), {}, chained=True, **options)
     return x
+
+
+def _alone(call: Callable[[Any], Any], x: Tensor, **options: Any) -> Any:
+    """`call(x)` as one node; its result can be any tree."""
+    shape: Any = None
+
+    def leaves(x: Any) -> list[Any]:
+        nonlocal shape
+        found, shape = flatten(call(x))
+        return found
+    values = segment(leaves, x, who="checkpoint_chain", **options)
+    return unflatten(list(values), shape)
 
 
 def checkpoint_chain(functions: Any, input: Any, *, segments: int | str | None = None,
