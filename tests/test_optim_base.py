@@ -19,6 +19,12 @@ def param(*shape: int) -> Any:
 @pytest.mark.parametrize(("act", "error", "words"), [
     (lambda p: optim.SGD(p), TypeError, "should be an iterable of Tensors or dicts"),
     (lambda p: optim.SGD([]), ValueError, "optimizer got an empty parameter list"),
+    (lambda p: optim.Adafactor([p], lr=-1), ValueError, "Learning rate should be >= 0 but is: -1"),
+    (lambda p: optim.Adafactor([p], weight_decay=-1), ValueError,
+     "weight_decay should be >= 0 but is: -1"),
+    (lambda p: optim.Muon([p], weight_decay=-1), ValueError,
+     "weight decay should be >= 0 but is: -1"),
+    (lambda p: optim.SGD(ad.ones(2)), TypeError, "but got torch.FloatTensor"),
     (lambda p: optim.SGD([3]), TypeError, "can only optimize Tensors, but one of the params is"),
     (lambda p: optim.SGD([p * 1]), ValueError, "can't optimize a non-leaf Tensor"),
     (lambda p: optim.SGD([p], lr=-1), ValueError, "Invalid learning rate: -1"),
@@ -39,7 +45,8 @@ def param(*shape: int) -> Any:
     (lambda p: optim.RMSprop([p], alpha=-1), ValueError, "Invalid alpha value: -1"),
     (lambda p: optim.Rprop([p], etas=(1, 2)), ValueError, "Invalid eta values: 1, 2"),
     (lambda p: optim.NAdam([p], momentum_decay=-1), ValueError, "Invalid momentum_decay value: -1"),
-    (lambda p: optim.Muon([param(2)]), ValueError, "Muon only supports 2D parameters"),
+    (lambda p: optim.Muon([param(2)]), ValueError,
+     r"Muon only supports 2D parameters .* a parameter with size: adjoint.Size\(\[2\]\)"),
     (lambda p: optim.Adafactor([p], d=0.5), ValueError, "Clipping threshold d should be >= 1"),
 ])
 def test_errors_begin_with_torch_s_words(act: Any, error: type[Exception], words: str) -> None:
@@ -308,3 +315,49 @@ def test_capturable_is_refused_by_the_step(name: str) -> None:
     with pytest.raises(AssertionError, match="must be on supported devices.*capturable=False"):
         opt.step()
     assert w.tolist() == [1.0, 1.0]
+
+
+def test_a_loaded_state_brings_its_names_and_none_keeps_the_own() -> None:
+    """F96."""
+    saved = optim.SGD([("a", param(2)), ("b", param(2))]).state_dict()
+    mine = optim.SGD([("x", param(2)), ("y", param(2))])
+    mine.load_state_dict(saved)
+    assert mine.param_groups[0]["param_names"] == ["a", "b"]
+    mine.load_state_dict(optim.SGD([param(2), param(2)]).state_dict())
+    assert mine.param_groups[0]["param_names"] == ["a", "b"]
+
+
+def test_tables_of_hooks_are_empty_before_the_first_hook() -> None:
+    """F96: programs count and walk them."""
+    first, second = optim.SGD([param(2)]), optim.SGD([param(2)])
+    assert len(first._optimizer_step_pre_hooks) == 0 == len(first._optimizer_state_dict_pre_hooks)
+    handle = first.register_step_pre_hook(lambda *args: None)
+    assert len(first._optimizer_step_pre_hooks) == 1
+    assert len(second._optimizer_step_pre_hooks) == 0
+    handle.remove()
+    assert len(first._optimizer_step_pre_hooks) == 0
+
+
+@pytest.mark.parametrize(("make", "error", "words"), [
+    (lambda p: optim.Adam([p], differentiable=True, foreach=True), AssertionError,
+     "_foreach ops don't support autograd"),
+    (lambda p: optim.Adam([p], capturable=True), AssertionError, r"'privateuseone', 'xla'\]"),
+    (lambda p: optim.Adam([p], capturable=True, foreach=True), AssertionError,
+     r"'privateuseone'\]"),
+])
+def test_modes_that_a_step_refuses(make: Any, error: type, words: str) -> None:
+    """F96: before anything changes."""
+    p = param(2)
+    p.grad = ad.ones(2)
+    opt = make(p)
+    with pytest.raises(error, match=words):
+        opt.step()
+    assert p.tolist() == [1.0, 1.0] and not opt.state
+
+
+def test_adafactor_leaves_empty_parameters_alone() -> None:
+    """F96: no mean of nothing, no warning about it."""
+    empty, full = param(0, 3), param(2, 2)
+    empty.grad, full.grad = ad.ones(0, 3), ad.ones(2, 2)
+    optim.Adafactor([empty, full]).step()
+    assert empty.shape == (0, 3) and (full < 1).all()

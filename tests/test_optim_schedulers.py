@@ -227,3 +227,24 @@ def test_update_bn_recomputes_statistics(rng: np.random.Generator) -> None:
         out.append(m.state_dict())
     for key in out[0]:
         close(out[1][key], out[0][key], 1e-12)
+
+
+def test_names_and_refusals_of_schedulers() -> None:
+    """F96."""
+    from adjoint.optim import lr_scheduler
+    from adjoint.optim.lr_scheduler import EPOCH_DEPRECATION_WARNING, _LRScheduler
+
+    assert "epoch parameter" in EPOCH_DEPRECATION_WARNING
+    opt = optim.SGD([nn.Parameter(ad.zeros(1))], lr=1.0, momentum=0.9)
+    scheduler = lr_scheduler.StepLR(opt, 2)
+    assert not isinstance(scheduler, _LRScheduler)
+    assert issubclass(_LRScheduler, lr_scheduler.LRScheduler)
+    with pytest.raises(TypeError, match="lr_lambda should be a function, but got int"):
+        lr_scheduler.MultiplicativeLR(opt, [3])
+    for make in (lambda: lr_scheduler.CyclicLR(None, 0.1, 1.0),
+                 lambda: lr_scheduler.OneCycleLR(3, 1.0, total_steps=2)):
+        with pytest.raises(TypeError, match="is not an Optimizer"):
+            make()
+    joined = lr_scheduler.SequentialLR(opt, [scheduler], [])
+    with pytest.raises(TypeError, match="epoch"):
+        joined.step(epoch=3)

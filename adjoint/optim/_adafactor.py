@@ -17,10 +17,10 @@ from adjoint.optim.optimizer import (
     ParamsT,
     advance,
     check,
-    check_common,
     check_modes,
     counter,
     number,
+    one_element,
     zeros_like,
 )
 
@@ -46,7 +46,9 @@ class Adafactor(Optimizer):
                  eps: tuple[float | None, float] = (None, 1e-3), d: float = 1.0,
                  weight_decay: float = 0.0, *, foreach: bool | None = None,
                  maximize: bool = False) -> None:
-        check_common(lr, weight_decay)
+        one_element(lr)
+        check(number(lr) >= 0.0, f"Learning rate should be >= 0 but is: {lr}")
+        check(weight_decay >= 0.0, f"weight_decay should be >= 0 but is: {weight_decay}")
         check(beta2_decay <= 0, f"beta2_decay should be <= 0 but is: {beta2_decay}")
         check(eps[0] is None or eps[0] >= 0, f"epsilon1 should be >= 0 but is: {eps[0]}")
         check(eps[1] >= 0, f"epsilon2 should be >= 0 but is: {eps[1]}")
@@ -99,6 +101,8 @@ def adafactor(p: Any, g: Any, moments: dict[str, Any], *, step: float, lr: float
               beta2_decay: float, eps: tuple[float | None, float], d: float,
               weight_decay: float, maximize: bool) -> None:
     """The update rule on raw arrays, in place."""
+    if not p.size:
+        return                          # no mean of nothing
     if maximize:
         g = -g
     weight = step**beta2_decay

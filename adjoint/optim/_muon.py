@@ -15,8 +15,8 @@ from adjoint.optim.optimizer import (
     Optimizer,
     ParamsT,
     check,
-    check_common,
     number,
+    one_element,
     zeros_like,
 )
 
@@ -43,7 +43,9 @@ class Muon(Optimizer):
                  momentum: float = 0.95, nesterov: bool = True,
                  ns_coefficients: tuple[float, float, float] = (3.4445, -4.7750, 2.0315),
                  eps: float = 1e-7, ns_steps: int = 5, adjust_lr_fn: str | None = None) -> None:
-        check_common(lr, weight_decay)
+        one_element(lr)
+        check(number(lr) >= 0.0, f"Learning rate should be >= 0 but is: {lr}")
+        check(weight_decay >= 0.0, f"weight decay should be >= 0 but is: {weight_decay}")
         check(momentum >= 0.0, f"momentum should be >= 0 but is: {momentum}")
         check(adjust_lr_fn in (None, "original", "match_rms_adamw"),
               f"Adjust learning rate function {adjust_lr_fn} is not supported")
@@ -61,7 +63,7 @@ class Muon(Optimizer):
             if p.ndim != 2:
                 self.param_groups.pop()
                 check(False, "Muon only supports 2D parameters whereas we found a parameter with "
-                             f"size: {tuple(p.shape)}")
+                             f"size: {p.shape}")
 
     def step(self, closure: Closure | None = None) -> Any:
         """One update; see Optimizer.step."""

@@ -31,8 +31,15 @@ def put(group: dict[str, Any], key: str, value: Any) -> None:
         group[key] = value
 
 
+def must_be_optimizer(optimizer: Any) -> None:
+    """TypeError for anything else."""
+    if not isinstance(optimizer, Optimizer):
+        raise TypeError(f"{type(optimizer).__name__} is not an Optimizer")
+
+
 def per_group(optimizer: Optimizer, value: Any, name: str) -> list[Any]:
     """``value`` for each parameter group; ArgumentError if a list has another length."""
+    must_be_optimizer(optimizer)
     n = len(optimizer.param_groups)
     if not isinstance(value, (list, tuple)):
         return [value] * n
@@ -54,8 +61,7 @@ class LRScheduler:
     _is_initial = False
 
     def __init__(self, optimizer: Optimizer, last_epoch: int = -1) -> None:
-        if not isinstance(optimizer, Optimizer):
-            raise TypeError(f"{type(optimizer).__name__} is not an Optimizer")
+        must_be_optimizer(optimizer)
         self.optimizer = optimizer
         if last_epoch == -1:
             for group in optimizer.param_groups:
@@ -65,8 +71,8 @@ class LRScheduler:
                 if "initial_lr" not in group:
                     raise KeyError(
                         f"param 'initial_lr' is not specified in param_groups[{i}] when resuming "
-                        "scheduler with last_epoch >= 0: load the optimizer's state_dict first, or "
-                        "start with last_epoch=-1")
+                        "scheduler with last_epoch >= 0.\nLoad the optimizer's state_dict first, "
+                        "or start with last_epoch=-1")
         self.base_lrs = [copied(group["initial_lr"]) for group in optimizer.param_groups]
         self.last_epoch = last_epoch
         self._initial_step()
@@ -138,6 +144,10 @@ class LRScheduler:
 
     def _current(self) -> list[Any]:
         return [copied(group["lr"]) for group in self.optimizer.param_groups]
+
+
+class _LRScheduler(LRScheduler):
+    """The older name of the base class, for subclasses written for it."""
 
 
 def functions_out(state: dict[str, Any], functions: list[Any]) -> list[Any]:

@@ -44,7 +44,7 @@ class SequentialLR(LRScheduler):
         schedulers[0]._initial_step()
         self._last_lr = schedulers[0].get_last_lr()
 
-    def step(self, epoch: int | None = None) -> None:
+    def step(self) -> None:  # type: ignore[override]  # no epoch to jump to
         """Advance the scheduler whose turn it is."""
         self.last_epoch += 1
         i = bisect_right(self._milestones, self.last_epoch)
@@ -79,7 +79,7 @@ class ChainedScheduler(LRScheduler):
         self.optimizer = optimizer
         self._last_lr = [copied(g["lr"]) for g in self._schedulers[-1].optimizer.param_groups]
 
-    def step(self, epoch: int | None = None) -> None:
+    def step(self) -> None:  # type: ignore[override]  # no epoch to jump to
         """Advance all of them."""
         for scheduler in self._schedulers:
             scheduler.step()
@@ -186,12 +186,12 @@ class ReduceLROnPlateau(LRScheduler):
             self.cooldown_counter -= 1
             self.num_bad_epochs = 0
         if self.num_bad_epochs > self.patience:
-            self._reduce_lr()
+            self._reduce_lr(self.last_epoch)
             self.cooldown_counter = self.cooldown
             self.num_bad_epochs = 0
         self._last_lr = [copied(g["lr"]) for g in self.optimizer.param_groups]
 
-    def _reduce_lr(self) -> None:
+    def _reduce_lr(self, epoch: int) -> None:
         groups = self.optimizer.param_groups
         if len(groups) != len(self.min_lrs):  # groups were added since
             if self.default_min_lr is None:
@@ -199,7 +199,8 @@ class ReduceLROnPlateau(LRScheduler):
                     "The number of param groups in the `optimizer` "
                     f"({len(groups)}) differs from when `ReduceLROnPlateau` was "
                     f"initialized ({len(self.min_lrs)}), usually due to a new param group being "
-                    "added to the optimizer. Please modify the `min_lrs` field to match.")
+                    "added to the optimizer. Please modify the `min_lrs` field to match the "
+                    "length of the `optimizer` param groups.")
             self.min_lrs = [self.default_min_lr] * len(groups)
         for group, low in zip(groups, self.min_lrs, strict=True):
             old = float(group["lr"])

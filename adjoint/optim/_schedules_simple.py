@@ -60,6 +60,13 @@ class LambdaLR(_Lambdas):
 class MultiplicativeLR(_Lambdas):
     """``lr *= lr_lambda(step)`` at every step after the first."""
 
+    def __init__(self, optimizer: Optimizer, lr_lambda: Factor | list[Factor],
+                 last_epoch: int = -1) -> None:
+        for f in lr_lambda if isinstance(lr_lambda, (list, tuple)) else []:
+            if not callable(f):
+                raise TypeError(f"lr_lambda should be a function, but got {type(f).__name__}")
+        super().__init__(optimizer, lr_lambda, last_epoch)
+
     def get_lr(self) -> list[Any]:
         groups = self._inside()
         if self._is_initial:

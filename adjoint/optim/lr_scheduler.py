@@ -5,7 +5,9 @@ Call ``scheduler.step()`` after ``optimizer.step()``.
 from __future__ import annotations
 
 from adjoint.base.errors import missing as _missing
+from adjoint.optim._schedule import EPOCH_DEPRECATION_WARNING as EPOCH_DEPRECATION_WARNING
 from adjoint.optim._schedule import LRScheduler
+from adjoint.optim._schedule import _LRScheduler as _LRScheduler
 from adjoint.optim._schedules_cycle import (
     CosineAnnealingWarmRestarts,
     CyclicLR,
@@ -27,8 +29,6 @@ from adjoint.optim._schedules_simple import (
     PolynomialLR,
     StepLR,
 )
-
-_LRScheduler = LRScheduler
 
 __all__ = [
     "ChainedScheduler", "ConstantLR", "CosineAnnealingLR", "CosineAnnealingWarmRestarts",

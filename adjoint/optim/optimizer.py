@@ -9,6 +9,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable
 from copy import deepcopy
 from operator import getitem, setitem
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,7 @@ from adjoint.core.modes import WATCH, about_to_write, state, watchers
 from adjoint.core.rehearsal import call
 from adjoint.core.rehearsal import current as rehearsal
 from adjoint.core.tensor import Tensor, bump, wrap
-from adjoint.nn.modules._handle import HookTable, RemovableHandle, add_hook
+from adjoint.nn.modules._handle import HookTable, RemovableHandle, add_hook, typename
 from adjoint.ops.family import generated as kernel
 from adjoint.optim._rules import Rule, Scratch, run
 
@@ -44,6 +45,7 @@ class _Required:
 required = _Required()
 
 
+_NO_HOOKS: MappingProxyType[int, Any] = MappingProxyType({})
 GLOBAL_PRE: HookTable = HookTable()
 GLOBAL_POST: HookTable = HookTable()
 _TABLES = ("_optimizer_step_pre_hooks", "_optimizer_step_post_hooks",
@@ -72,7 +74,7 @@ def _with_hooks(step: Callable[..., Any]) -> Callable[..., Any]:
                 or GLOBAL_PRE or GLOBAL_POST or state() & WATCH):
             return step(self, *args, **kwargs)
         args = (self, *args)          # as PyTorch has it: what hooks see begins with the optimizer
-        for hook in (*GLOBAL_PRE.values(), *(self._optimizer_step_pre_hooks or {}).values()):
+        for hook in (*GLOBAL_PRE.values(), *self._optimizer_step_pre_hooks.values()):
             answer = hook(self, args, kwargs)
             if answer is not None:
                 if not (isinstance(answer, tuple) and len(answer) == 2):
@@ -89,7 +91,7 @@ def _with_hooks(step: Callable[..., Any]) -> Callable[..., Any]:
         except MemoryError:
             _forget(self, *before)
             raise
-        for hook in (*(self._optimizer_step_post_hooks or {}).values(), *GLOBAL_POST.values()):
+        for hook in (*self._optimizer_step_post_hooks.values(), *GLOBAL_POST.values()):
             hook(self, args, kwargs)
         if state() & WATCH:
             for observer in watchers.observers.get():
@@ -128,12 +130,12 @@ class Optimizer:
     [0.0]
     """
 
-    _optimizer_step_pre_hooks: Any = None
-    _optimizer_step_post_hooks: Any = None
-    _optimizer_state_dict_pre_hooks: Any = None
-    _optimizer_state_dict_post_hooks: Any = None
-    _optimizer_load_state_dict_pre_hooks: Any = None
-    _optimizer_load_state_dict_post_hooks: Any = None
+    _optimizer_step_pre_hooks: Any = _NO_HOOKS      # a table of its own with the first hook
+    _optimizer_step_post_hooks: Any = _NO_HOOKS
+    _optimizer_state_dict_pre_hooks: Any = _NO_HOOKS
+    _optimizer_state_dict_post_hooks: Any = _NO_HOOKS
+    _optimizer_load_state_dict_pre_hooks: Any = _NO_HOOKS
+    _optimizer_load_state_dict_post_hooks: Any = _NO_HOOKS
     _opt_called = False
     made_at: tuple[Any, int] = (None, 0)    # (code, instruction) of the user's line that made it
 
@@ -143,7 +145,7 @@ class Optimizer:
             self.made_at = frame.f_code, frame.f_lasti
         if isinstance(params, Tensor):
             raise TypeError("params argument given to the optimizer should be an iterable of "
-                            f"Tensors or dicts, but got {type(params).__name__}: pass [tensor]")
+                            f"Tensors or dicts, but got {typename(params)}: pass [tensor]")
         self.defaults = defaults
         self.state: defaultdict[Any, Any] = defaultdict(dict)
         self.param_groups: list[dict[str, Any]] = []
@@ -260,8 +262,9 @@ class Optimizer:
             if g is None:
                 continue
             if g.is_sparse and not self._sparse:
-                raise NotSupported(f"{type(self).__name__} does not support sparse gradients: "
-                                   "use sparse=False in the layer, or grad.to_dense()")
+                raise NotSupported(f"{type(self).__name__} does not support sparse gradients, "
+                                   "please consider SparseAdam instead, sparse=False in the "
+                                   "layer, or grad.to_dense()")
             if (p.level or g.level) and type(p) is not Tensor:
                 raise NotSupported(f"{type(self).__name__}: a {type(p).__name__} has "
                                    "__torch_dispatch__ and no array to update: give the tensors "
@@ -277,9 +280,13 @@ class Optimizer:
             raise DTypeError("`fused=True` requires all the params to be floating point Tensors: "
                              f"{type(self).__name__} got {[str(p.dtype) for p in out]}")
         if out and group.get("capturable") and not group.get("fused"):
+            xla = "" if group.get("foreach") else ", 'xla'"
             raise AssertedError("If capturable=True, params and state_steps must be on supported "
-                                "devices: ['cuda', 'xpu', 'hpu', 'privateuseone'], but those of "
-                                f"{type(self).__name__} are on the CPU: leave capturable=False")
+                                f"devices: ['cuda', 'xpu', 'hpu', 'privateuseone'{xla}], but those "
+                                f"of {type(self).__name__} are on the CPU: leave capturable=False")
+        if out and group.get("differentiable") and group.get("foreach"):
+            raise AssertedError("_foreach ops don't support autograd: "
+                                f"{type(self).__name__} takes differentiable=True or foreach=True")
         return out
 
     def _begin(self, closure: Closure | None) -> tuple[Any, list[tuple[dict[str, Any],
@@ -369,7 +376,7 @@ class Optimizer:
     def state_dict(self) -> dict[str, Any]:
         """{"state": per-parameter state by number, "param_groups": settings, with the numbers
         of their parameters under "params"}; tensors are shared, not copied."""
-        for hook in (self._optimizer_state_dict_pre_hooks or {}).values():
+        for hook in self._optimizer_state_dict_pre_hooks.values():
             hook(self)
         numbers: dict[int, int] = {}
         groups = []
@@ -382,7 +389,7 @@ class Optimizer:
         state = {(numbers[id(k)] if isinstance(k, Tensor) else k): v
                  for k, v in self.state.items()}
         out = {"state": state, "param_groups": groups}
-        for hook in (self._optimizer_state_dict_post_hooks or {}).values():
+        for hook in self._optimizer_state_dict_post_hooks.values():
             answer = hook(self, out)
             if answer is not None:
                 out = answer
@@ -395,7 +402,7 @@ class Optimizer:
         it is. Raises ArgumentError, and changes nothing, if groups or their sizes differ.
         """
         state_dict = dict(state_dict)
-        for hook in (self._optimizer_load_state_dict_pre_hooks or {}).values():
+        for hook in self._optimizer_load_state_dict_pre_hooks.values():
             answer = hook(self, state_dict)
             if answer is not None:
                 state_dict = answer
@@ -417,17 +424,17 @@ class Optimizer:
         merged = []
         for group, new in zip(groups, saved, strict=True):
             new["params"] = group["params"]
-            if "param_names" in group:
-                new["param_names"] = group["param_names"]
+            if "param_names" in group:       # the names that were saved; its own if none were
+                new.setdefault("param_names", group["param_names"])
             merged.append(new)
         self.__setstate__({"state": state, "param_groups": merged})
-        for hook in (self._optimizer_load_state_dict_post_hooks or {}).values():
+        for hook in self._optimizer_load_state_dict_post_hooks.values():
             hook(self)
 
     # -- hooks --------------------------------------------------------------------------------
     def _add(self, table: str, hook: Callable[..., Any], prepend: bool = False) -> RemovableHandle:
         hooks = getattr(self, table)
-        if hooks is None:
+        if hooks is _NO_HOOKS:
             hooks = HookTable()
             setattr(self, table, hooks)
         return add_hook(hooks, hook, prepend=prepend)
@@ -545,11 +552,16 @@ def _columns(work: Work) -> list[list[Any]]:
             *[[s.array for s in column] for column in states]]
 
 
+def one_element(lr: Any) -> None:
+    """ArgumentError for a learning rate that is a tensor of several numbers."""
+    if isinstance(lr, Tensor) and lr.numel() != 1:
+        raise ArgumentError("Tensor lr must be 1-element, got shape " + str(tuple(lr.shape)))
+
+
 def check_common(lr: Any, weight_decay: Any = 0, eps: float = 0.0,
                  betas: tuple[Any, ...] = ()) -> None:
     """The checks that most optimizers share."""
-    if isinstance(lr, Tensor) and lr.numel() != 1:
-        raise ArgumentError("Tensor lr must be 1-element, got shape " + str(tuple(lr.shape)))
+    one_element(lr)
     check(number(lr) >= 0.0, f"Invalid learning rate: {lr}")
     check(eps >= 0.0, f"Invalid epsilon value: {eps}")
     for i, beta in enumerate(betas):
