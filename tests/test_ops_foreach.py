@@ -77,3 +77,15 @@ def test_what_does_not_fit_is_refused_in_words() -> None:
         ad._foreach_mul(a, a, a)
     with pytest.raises(ArgumentError, match="needs a list or tuple of tensors, got int"):
         ad._foreach_add(3, 1.0)
+
+
+def test_what_is_written_keeps_its_dtype() -> None:
+    mask = [ad.tensor([True, False])]
+    assert ad._foreach_add(mask, mask, alpha=2)[0].dtype == ad.bool
+    assert ad._foreach_maximum(mask, 2)[0].tolist() == [2, 2]
+    with pytest.raises(RuntimeError, match="can't be cast to the desired output type Bool"):
+        ad._foreach_maximum_(mask, 2)
+    whole = [ad.tensor([2, -1, 3])]
+    assert ad._foreach_pow_(whole, [ad.tensor([-1, -3, 2])])[0].tolist() == [0, -1, 9]
+    with pytest.raises(RuntimeError, match="In-place abs is not supported for complex tensors"):
+        ad._foreach_abs_([ad.tensor([1j])])

@@ -417,8 +417,8 @@ def vector_norm(x: Any, ord: float = 2, dim: Any = None, keepdim: bool = False, 
                 dtype: Any = None, out: Any = None) -> Any:
     """The p-norm of elements over axes; its gradient at 0 is 0."""
     need("linalg.vector_norm", x)
-    x = cast_to(x, dtype)
     need_float("linalg.vector_norm", x)
+    x = cast_to(x, dtype)
     dims = many_dims(x, dim)
     if (ord < 0 or ord == math.inf) and not all(x.shape[d] for d in dims):
         where = ("an empty tensor because" if dim is None else "the dimension "

@@ -47,11 +47,11 @@ from adjoint.ops.shape import clone_op
 
 # ------------------------------------------------------------------ sums with a factor
 def _whole(alpha: Any, *xs: Any) -> Any:
-    """A factor of integers is none with a fraction."""
+    """A factor of integers is none with a fraction, and one of booleans is one."""
     if type(alpha) is float and all(dtype_of(x).kind in "biu" for x in xs):
         raise ArgumentError("For integral input tensors, argument alpha must not be a floating "
                             f"point number, got {alpha}")
-    return alpha
+    return bool(alpha) if all(dtype_of(x).kind == "b" for x in xs) else alpha
 
 
 @public(quick=True)
@@ -111,7 +111,8 @@ def add_(self: Tensor, other: Any, *more: Any, alpha: Any = 1) -> Any:
         return older(add_, ("alpha",), self, other, *more)
     if alpha == 1:
         return inplace(p.add.op, self, (other,), name="add_")
-    return inplace(p.add_scaled.op, self, (other,), {"alpha": alpha}, name="add_")
+    return inplace(p.add_scaled.op, self, (other,), {"alpha": _whole(alpha, self, other)},
+                   name="add_")
 
 
 def _factors(name: str, tensor1: Any, tensor2: Any) -> None:

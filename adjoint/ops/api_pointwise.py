@@ -19,7 +19,7 @@ from adjoint.base.dtypes import (
     to_numpy,
 )
 from adjoint.base.errors import ArgumentError, DTypeError, instead_of
-from adjoint.core.inplace import inplace
+from adjoint.core.inplace import check_fit, inplace
 from adjoint.core.modes import warn_as_pytorch
 from adjoint.core.tensor import Tensor
 from adjoint.ops import pointwise as p
@@ -34,7 +34,7 @@ from adjoint.ops.api_common import (
     no_zeros,
     undifferentiated,
 )
-from adjoint.ops.public import METHODS, known_as, operands, planned, public, typed, write_out
+from adjoint.ops.public import METHODS, known_as, operands, planned, public, write_out
 from adjoint.ops.shape import clone_op, expand_op, stack_op
 
 NUMBER = (bool, int, float, complex)
@@ -85,7 +85,13 @@ def _unary(name: str, f: Callable[..., Any], aliases: tuple[str, ...] = (),
         METHODS[name] = f
     for n in (name, *aliases):
         if inplace_too:
-            _inplace(n + "_", f)
+            _inplace(n + "_", f, _real if name == "abs" else None)
+
+
+def _real(label: str, x: Any) -> None:
+    if dtype_of(x).kind == "c":
+        raise DTypeError("In-place abs is not supported for complex tensors: their absolute values "
+                         f"are real ({label})")
 
 
 def _inplace(label: str, f: Callable[..., Any],
@@ -303,7 +309,12 @@ for _name, _f in (("mul_", p.mul), ("multiply_", p.mul), ("true_divide_", p.div)
 @public(function=False, name="pow_")
 def pow_(self: Tensor, exponent: Any) -> Tensor:
     """self **= exponent."""
-    two = type(exponent) in (int, float) and exponent == 2 and dtype_of(self).kind in "fcV"
+    kind = dtype_of(self).kind
+    two = type(exponent) in (int, float) and exponent == 2 and kind in "fcV"
+    if kind in "iu" and isinstance(exponent, Tensor) or kind == "b":    # by the cases of `_pow`
+        made = pow(self, exponent)
+        check_fit(self.array, made.array, "pow_")
+        return METHODS["copy_"](self, made)  # type: ignore[no-any-return]  # a method of Tensor
     return inplace((p.square if two else p.pow_op).op, self, (exponent,)[two:], name="pow_")
 
 
@@ -565,23 +576,6 @@ def complex_(real: Any, imag: Any, *, out: Any = None) -> Any:
     parts = [cast_to(x, np.dtype(wanted)) for x in (real, imag)]
     parts = [x if x.shape == shape else expand_op(x, shape=shape) for x in parts]
     return finish_typed(out, view_as_complex_op(stack_op(*parts, dim=len(shape))))
-
-
-@public(method=False)
-@known_as("PolarBackward0")
-@planned
-@typed
-def polar(abs: Any, angle: Any, *, out: Any = None) -> Any:
-    """abs * exp(i * angle)."""
-    kinds = dtype_of(abs), dtype_of(angle)
-    if not is_float(kinds[0]) or not is_float(kinds[1]):
-        raise DTypeError("Expected both inputs to be Half, Float or Double tensors but got "
-                         f"{scalar_type(kinds[0])} and {scalar_type(kinds[1])}")
-    if kinds[0] != kinds[1]:
-        raise DTypeError(f"Expected object of scalar type {scalar_type(kinds[0])} but got scalar "
-                         f"type {scalar_type(kinds[1])} for second argument")
-    need_kernel("polar_cpu", "h", abs)
-    return finish_typed(out, complex_(p.mul(abs, p.cos(angle)), p.mul(abs, p.sin(angle))))
 
 
 @public(method=False, quick=True)

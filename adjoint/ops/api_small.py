@@ -34,6 +34,7 @@ from adjoint.ops.api_common import (
     exactly,
     finish,
     finish_same,
+    finish_typed,
     need,
     need_kernel,
     need_tensors,
@@ -49,6 +50,7 @@ from adjoint.ops.pointwise import (
     abs_op,
     add,
     cast,
+    cos,
     div,
     eq,
     exp2,
@@ -308,6 +310,23 @@ def ldexp(input: Any, other: Any, *, out: Any = None) -> Any:
         need_kernel("ldexp_cpu_exp", "b", other)
         other = cast(other, dtype=dtype_of(input))
     return finish(out, mul(input, pow_op(2.0, other)), input, other)
+
+
+@public(method=False)
+@known_as("PolarBackward0")
+@planned
+@typed
+def polar(abs: Any, angle: Any, *, out: Any = None) -> Any:
+    """abs * exp(i * angle)."""
+    kinds = dtype_of(abs), dtype_of(angle)
+    if not is_float(kinds[0]) or not is_float(kinds[1]):
+        raise DTypeError("Expected both inputs to be Half, Float or Double tensors but got "
+                         f"{scalar_type(kinds[0])} and {scalar_type(kinds[1])}")
+    if kinds[0] != kinds[1]:
+        raise DTypeError(f"Expected object of scalar type {scalar_type(kinds[0])} but got scalar "
+                         f"type {scalar_type(kinds[1])} for second argument")
+    need_kernel("polar_cpu", "h", abs)
+    return finish_typed(out, FUNCTIONS["complex"](mul(abs, cos(angle)), mul(abs, sin(angle))))
 
 
 # ------------------------------------------------------------------ making

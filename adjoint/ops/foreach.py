@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from adjoint.base.errors import ArgumentError
+from adjoint.core.inplace import check_fit
 from adjoint.core.tensor import Tensor
 from adjoint.ops import create
 from adjoint.ops.api_decompose import vector_norm
@@ -33,9 +34,9 @@ SCALED = {"addcdiv": "value", "addcmul": "value", "add": "alpha", "sub": "alpha"
 
 
 def _limit(name: str) -> Callable[..., Any]:
-    """maximum or minimum with a number too, which becomes a tensor of the other's dtype."""
+    """maximum or minimum with a number too, which becomes a tensor."""
     def limit(x: Tensor, other: Any) -> Any:
-        other = other if isinstance(other, Tensor) else create.full_like(x, other)
+        other = other if isinstance(other, Tensor) else create.tensor(other)
         return FUNCTIONS[name](x, other)
     return limit
 
@@ -112,7 +113,12 @@ def function(name: str) -> Callable[..., Any]:
     written = name.endswith("_")
     base = name.removeprefix(PREFIX).removesuffix("_")
     call = OTHERS.get(base) or FUNCTIONS.get(base) or METHODS[base + "_"]
-    write = METHODS.get(base + "_") or (lambda x, *rest, **o: x.copy_(call(x, *rest, **o)))
+
+    def copied(x: Tensor, *rest: Any, **options: Any) -> Any:
+        made = call(x, *rest, **options)
+        check_fit(x.array, made.array, name)
+        return x.copy_(made)
+    write = METHODS.get(base + "_") or copied
 
     def foreach(*args: Any, **kwargs: Any) -> Any:
         given = _arguments(name, base, list(args), kwargs)
