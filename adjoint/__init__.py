@@ -91,6 +91,7 @@ sparse_csc, sparse_bsr, sparse_bsc = _devices.sparse_csc, _devices.sparse_bsr, _
 contiguous_format, preserve_format = _devices.contiguous_format, _devices.preserve_format
 channels_last, channels_last_3d = _devices.channels_last, _devices.channels_last_3d
 legacy_contiguous_format = contiguous_format
+jagged = _devices.jagged
 
 
 def get_default_dtype() -> dtype:
@@ -133,7 +134,7 @@ _LAZY = ("nn", "optim", "utils", "func", "memory", "io", "amp", "fft", "linalg",
          "jit", "numpy", "accelerator", "serialization", "types", "hub", "onnx", "version",
          "masked", "signal", "cpu", "mps", "xpu", "storage", "vision", "overrides", "_C", "_VF",
          "_dynamo", "_higher_order_ops", "library", "fx", "quasirandom", "futures", "__config__",
-         "__future__", "return_types")
+         "__future__", "return_types", "nested")
 # Names of modules that load when first used; more of the same: `Tensor.explain`.
 _SETTINGS = (
     "are_deterministic_algorithms_enabled", "get_deterministic_debug_mode", "get_device_module",

@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 
 class SymInt:
-    """A size that a compiler does not know. Nothing is an instance: sizes are Python's ints."""
+    """A size that is no number: the ragged extent of a nested tensor; others are Python's ints."""
 
 
 class SymFloat:

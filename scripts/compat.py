@@ -27,8 +27,8 @@ MODULES = (
     " nn.utils.parametrizations nn.utils.prune nn.utils.stateless nn.parallel nn.attention optim"
     " optim.lr_scheduler optim.swa_utils utils.data utils.checkpoint autograd autograd.forward_ad"
     " autograd.functional autograd.graph func linalg fft special distributions"
-    " distributions.constraints distributions.transforms amp random sparse masked signal.windows"
-    " profiler compiler accelerator overrides"
+    " distributions.constraints distributions.transforms amp random sparse masked nested"
+    " signal.windows profiler compiler accelerator overrides"
 ).split()
 
 HEADER = """# PyTorch's names, and what there is of them

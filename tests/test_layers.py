@@ -28,7 +28,7 @@ LAYERS = (
      "storage", "compiler", "mps", "xpu", "cpu", "masked", "signal", "settings", "legacy",
      "shared", "symbolic", "__config__", "_subclasses", "futures", "fx", "library",
      "checks", "quasirandom", "return_types", "_utils", "torch_version",
-     "_ops", "_jit_internal"),
+     "_ops", "_jit_internal", "holders", "nested"),
     ("func", "_higher_order_ops"),
     ("memory",),
     ("nn", "optim", "amp", "utils", "io", "serialization", "distributed", "distributions",

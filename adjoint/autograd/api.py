@@ -25,6 +25,12 @@ def _as_tuple(x: Any) -> tuple[Any, ...]:
     return tuple(x)
 
 
+def _insides(x: Any) -> tuple[Any, ...]:
+    """As `_as_tuple`; of tensors that show another one (sparse and nested ones), the other."""
+    held = [getattr(t, "_held", None) for t in _as_tuple(x)]
+    return tuple([t if h is None else h for t, h in zip(_as_tuple(x), held, strict=True)])
+
+
 def _ones(t: Tensor) -> Any:
     if type(t.array) is MetaArray:
         return call(np.ones, t.array.shape, t.array.dtype,
@@ -84,8 +90,8 @@ def _seed(t: Any, g: Any, i: int, create: bool) -> Any:
 
 
 def _roots(tensors: Any, grads: Any, create: bool) -> list[tuple[Any, Any]]:
-    many = _as_tuple(tensors)
-    given = (None,) * len(many) if grads is None else _as_tuple(grads)
+    many = _insides(tensors)
+    given = (None,) * len(many) if grads is None else _insides(grads)
     if len(given) != len(many):
         raise AutogradError(f"got {len(many)} tensors and {len(given)} gradients")
     return [(t.inside() if isinstance(t, GradientEdge) else edge_of(t), s) for t, s in
@@ -136,7 +142,7 @@ def backward(tensors: Any, grad_tensors: Any = None, retain_graph: bool | None =
     if inputs is None:
         walk(roots, keep=keep, create=create_graph, levels=between)
         return
-    targets = _as_tuple(inputs)
+    targets = _insides(inputs)
     if not targets:
         raise ArgumentError("`inputs` argument to `backward()` cannot be empty.")
     captured = walk(roots, keep=keep, create=create_graph, capture=_capture(targets),
@@ -213,7 +219,7 @@ def grad(outputs: Any, inputs: Any, grad_outputs: Any = None, retain_graph: bool
     if not targets:
         raise ArgumentError("`inputs` argument to `grad()` cannot be empty.")
     held = [getattr(t, "_held", None) for t in targets]
-    if any([h is not None for h in held]):                   # sparse ones: by their values
+    if any([h is not None for h in held]):                   # by their values
         found = grad(outputs, [t if h is None else h for t, h in zip(targets, held, strict=True)],
                      grad_outputs, retain_graph, create_graph, True, allow_unused,
                      is_grads_batched, materialize_grads)

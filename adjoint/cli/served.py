@@ -65,11 +65,11 @@ RENAMED = {
     "torchvision.transforms.v2.functional": "adjoint.vision.transforms.functional",
 }
 
-# Parts that are not here (for machines of many devices, compilers, quantized and nested tensors),
+# Parts that are not here (for machines of many devices, compilers, quantized tensors),
 # with all that is in them. Programs import names from there to ask what they have
 # (`isinstance(model, FullyShardedDataParallel)`): each is a class that nothing here is an instance
 # of, and making one, or calling it as the function that it may be, raises.
-ABSENT = ("ao", "classes", "export", "nested", "package", "quantization")   # attributes of `torch`
+ABSENT = ("ao", "classes", "export", "package", "quantization")   # attributes of `torch`
 KINDS = (*(f"torch.distributed.{name}" for name in (
     "_composable", "_functional_collectives", "_shard", "_tensor.experimental", "algorithms",
     "autograd", "checkpoint", "device_mesh", "fsdp", "launcher", "nn", "pipelining",

@@ -110,10 +110,10 @@ class Size(tuple[int, ...]):
 
 
 def _extent(n: Any, at: int) -> int:
-    """An extent that is no plain int: a NumPy integer, or a tensor of one."""
-    if isinstance(n, int) or hasattr(n, "__index__") and not isinstance(n, float):
+    """An extent that is no plain int: NumPy's, a tensor of one, or a symbol of a nested tensor."""
+    if hasattr(n, "__index__") and not isinstance(n, float) or hasattr(n, "ragged"):
         try:
-            return int(n.__index__())
+            return n if hasattr(n, "ragged") else int(n.__index__())
         except TypeError:
             pass
     raise TypeError(f"torch.Size() takes an iterable of 'int' (item {at} is "

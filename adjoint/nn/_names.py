@@ -131,7 +131,9 @@ def _get_activation_fn(activation: str) -> Callable[[Tensor], Tensor]:
 
 
 def _get_seq_len(src: Tensor, batch_first: bool) -> int | None:
-    """The length of the sequence in `src` of an encoder; None of a nested tensor, unknown here."""
+    """The length of the sequence in `src` of an encoder; None of a nested tensor."""
+    if src.is_nested:
+        return None
     return src.shape[0 if src.dim() == 2 or not batch_first else 1]
 
 

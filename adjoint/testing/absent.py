@@ -206,7 +206,7 @@ def _switches(*names: str) -> dict[str, Any]:
 ANSWERS: dict[str, dict[str, Any]] = {
     "": {**ABSENT_DTYPES, "_disable_dynamo": lambda f=None, recursive=True: f or (lambda g: g),
          "chalf": ABSENT_DTYPES["complex32"], "finfo": LimitsOf,
-         **{name: Absent(name) for name in (*_SCHEMES, "jagged", "_mkldnn")}},
+         **{name: Absent(name) for name in (*_SCHEMES, "_mkldnn")}},
     "__future__": _switches("swap_module_params_on_conversion",
                             "overwrite_module_params_on_conversion"),
     "_C": {**{name: kind(name) for name in _CLASSES},

@@ -8,12 +8,14 @@ from typing import Any
 import adjoint.nn.functional as F
 from adjoint.base import dtypes
 from adjoint.base.errors import ArgumentError, AssertedError, ShapeError
+from adjoint.core.modes import GRAD, state
 from adjoint.core.tensor import Parameter, Tensor
 from adjoint.nn import _core, init
 from adjoint.nn.modules._check import empty_parameter, positive, tensor_input
 from adjoint.nn.modules.linear import NonDynamicallyQuantizableLinear
 from adjoint.nn.modules.module import Module
 from adjoint.ops.attention import attention_and_weights
+from adjoint.ops.device import strided
 
 __all__ = ["MultiheadAttention"]
 
@@ -124,6 +126,8 @@ class MultiheadAttention(Module):
                 key_padding_mask: Tensor | None = None, need_weights: bool = True,
                 attn_mask: Tensor | None = None, average_attn_weights: bool = True,
                 is_causal: bool = False) -> tuple[Tensor, Tensor | None]:
+        if query.is_nested:
+            return self._nested(query, key, value, need_weights, average_attn_weights)
         batched = self._check(query, key, value, key_padding_mask, attn_mask)
         if is_causal and attn_mask is None:
             raise ArgumentError("Need attn_mask if specifying the is_causal hint: pass "
@@ -150,6 +154,29 @@ class MultiheadAttention(Module):
         if not batched:
             return out.squeeze(1), None if weights is None else weights.squeeze(0)
         return (out.transpose(1, 0) if self.batch_first else out), weights
+
+    def _nested(self, query: Any, key: Any, value: Any, need_weights: bool, average: bool) -> Any:
+        """The parts of a nested tensor, each attending to itself: in evaluation, without
+        gradients."""
+        weights = [p for p in self.parameters() if p.requires_grad]
+        grad = bool(state() & GRAD and (weights or query.requires_grad))
+        for refused, why in (
+                (query is not key or key is not value, "non-self attention was used (query, key, "
+                 "and value are not the same Tensor)"),
+                (query.layout is not strided, "some Tensor argument has_torch_function"),
+                (self.training, "training is enabled"),
+                (not self.batch_first, "batch_first was not True"),
+                (grad, "grad is enabled and at least one of query or the input/output projection "
+                 "weights or biases requires_grad")):
+            if refused:
+                raise AssertedError("MultiheadAttention does not support NestedTensor outside of "
+                                    f"its fast path. The fast path was not hit because {why}")
+        lengths = [len(p) for p in query.unbind()]
+        full = query.to_padded_tensor(0.0)
+        ends = _core.tensor(lengths).unsqueeze(1)
+        out, found = self(full, full, full, _core.arange(full.shape[1]) >= ends, need_weights,
+                          None, average)
+        return query.of_parts([o[:n] for o, n in zip(out, lengths, strict=True)]), found
 
     def _swap(self, query: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """(N, L, E) -> (L, N, E); tensors that are one object stay one object."""

@@ -13,7 +13,7 @@ import adjoint.nn.functional as F
 from adjoint.base.aval import MetaArray
 from adjoint.base.errors import ArgumentError, MetaError, ShapeError
 from adjoint.base.errors import missing as _missing
-from adjoint.core.modes import warn
+from adjoint.core.modes import AUTOCAST, GRAD, state, warn
 from adjoint.core.rehearsal import answer, call, tell
 from adjoint.core.rehearsal import current as rehearsal
 from adjoint.core.tensor import Tensor
@@ -232,7 +232,9 @@ def _not_nested(layer: Module) -> str:
 class TransformerEncoder(Module):
     """``num_layers`` copies of ``encoder_layer``, then ``norm`` if given.
 
-    ``enable_nested_tensor`` and ``mask_check`` are accepted and change nothing.
+    With ``enable_nested_tensor``, in evaluation without gradients and with no other mask, the
+    output is 0 where ``src_key_padding_mask`` is True; ``mask_check`` leaves alone masks that are
+    True elsewhere than at the ends of sequences. A nested tensor of layout strided is taken, too.
 
     >>> import adjoint as ad
     >>> layer = ad.nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
@@ -261,7 +263,25 @@ class TransformerEncoder(Module):
         for layer in self.layers:
             src = layer(src, src_mask=mask, src_key_padding_mask=src_key_padding_mask,
                         is_causal=causal)
+        if src_key_padding_mask is not None and mask is None and self.use_nested_tensor and (
+                self._zeros_at(src, src_key_padding_mask)):
+            src = src.masked_fill(src_key_padding_mask.bool().unsqueeze(-1), 0.0)
         return src if self.norm is None else self.norm(src)
+
+    def _zeros_at(self, src: Tensor, padding: Tensor) -> bool:
+        """Whether PyTorch would leave out the positions of the mask, whose results are then 0."""
+        first: Any = self.layers[0]
+        if first.training or src.dim() != 3 or first.norm1.eps != first.norm2.eps or (
+                state() & AUTOCAST):
+            return False
+        if state() & GRAD and (src.requires_grad or any([
+                p.requires_grad for p in first.parameters()])):
+            return False
+        array = padding.array
+        if not self.mask_check or not isinstance(array, np.ndarray) or padding.level:
+            return not padding.level
+        left_out = array != 0
+        return bool((left_out[:, 1:] >= left_out[:, :-1]).all())
 
 
 class TransformerDecoder(Module):

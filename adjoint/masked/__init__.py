@@ -1,10 +1,11 @@
-"""Reductions over the elements where a mask is True: the functions of `torch.masked`.
+"""Reductions over the elements where a mask is True, and tensors that have a mask: `torch.masked`.
 
 An element under a False takes no part. Where a whole slice is masked out, the result is that of no
 elements: 0 for a sum, 1 for a product, nan for a mean, the extreme of the dtype for amax and amin.
 """
 from __future__ import annotations
 
+import importlib
 import math
 import sys
 from typing import Any
@@ -18,10 +19,9 @@ from adjoint.core.tensor import Tensor
 from adjoint.ops.api_decompose import vector_norm as _vector_norm
 from adjoint.ops.public import FUNCTIONS as _F
 
-__all__ = ["amax", "amin", "argmax", "argmin", "cumprod", "cumsum", "log_softmax", "logaddexp",
-           "logsumexp", "mean", "median", "norm", "normalize", "prod", "softmax", "softmin", "std",
-           "sum", "var"]
-
+__all__ = ["MaskedTensor", "amax", "amin", "argmax", "argmin", "as_masked_tensor", "cumprod",
+           "cumsum", "is_masked_tensor", "log_softmax", "logaddexp", "logsumexp", "masked_tensor",
+           "mean", "median", "norm", "normalize", "prod", "softmax", "softmin", "std", "sum", "var"]
 
 def _lowest(x: Tensor) -> Any:
     kind = x.dtype.dtype
@@ -228,4 +228,12 @@ def cumprod(input: Any, dim: int, *, dtype: Any = None, mask: Any = None) -> Any
 
 
 _ops = sys.modules[__name__]        # PyTorch's own examples call the functions by this path
-__getattr__ = _missing("adjoint.masked")
+_LATE = ("MaskedTensor", "as_masked_tensor", "is_masked_tensor", "masked_tensor")
+
+
+def __getattr__(name: str) -> Any:
+    """The tensors with a mask load on first use."""
+    if name in _LATE or name == "maskedtensor":
+        found = importlib.import_module("adjoint.masked.maskedtensor")
+        return found if name == "maskedtensor" else getattr(found, name)
+    return _missing("adjoint.masked")(name)

@@ -1,0 +1,1 @@
+"""Where programs written for PyTorch find the class of nested tensors."""
