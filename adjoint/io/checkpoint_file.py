@@ -43,6 +43,7 @@ from adjoint.io.errors import (
     NotAFile,
     UnsafePickleError,
 )
+from adjoint.io.nested import nested_call
 from adjoint.io.options import LOAD, SAVE, SKIPPING, LoadEndianness, map_mode
 from adjoint.io.pickle_in import Callable_, SafeUnpickler, Trusted, find_safe, global_names
 from adjoint.io.pickle_out import Call, Global, Persistent, PickleWriter
@@ -132,6 +133,8 @@ class _Replacer:
         return obj
 
     def _tensor(self, tensor: Tensor) -> Call:
+        if tensor.is_nested:
+            return nested_call(tensor, self._parts)
         if tensor.layout is strided and is_meta(tensor):
             return self._with_class(tensor, Call(
                 Global("torch._utils", "_rebuild_meta_tensor_no_storage"),

@@ -13,6 +13,9 @@ from adjoint.base.errors import NotSupported
 from adjoint.core.tensor import Size, Tensor, share_cell
 from adjoint.io.arrays import Parameter, as_tensor, device
 from adjoint.io.errors import FileFormatError, UnsafePickleError
+from adjoint.io.nested import later as nested_later
+from adjoint.io.nested import names as nested_names
+from adjoint.io.nested import rebuilt_jagged
 from adjoint.io.pickle_in import Callable_, Inner
 from adjoint.nn.parameter import Buffer
 from adjoint.ops.device import (
@@ -193,7 +196,7 @@ def _of_class(function: Any, kind: Any, args: Any, state: Any) -> Any:
     if known not in _REBUILD or not (isinstance(kind, type) and issubclass(kind, Tensor)):
         raise UnsafePickleError(f"the pickle in it rebuilds a tensor as {kind!r} by {known!r}")
     made: Any = known(*args)
-    if made is None:
+    if made is None or made._held is not None:
         return made
     if isinstance(state, dict) and state.get("_is_buffer") is True:
         return Buffer(made, persistent=state.get("persistent") is not False)
@@ -229,7 +232,8 @@ def _refuse(what: str) -> Callable[..., Any]:
     return refused
 
 
-_REBUILD = (_tensor, _tensor_v3, _parameter, _meta_tensor, _sparse, _later)
+_REBUILD = (_tensor, _tensor_v3, _parameter, _meta_tensor, _sparse, _later, rebuilt_jagged,
+            nested_later)
 _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "torch._utils._rebuild_tensor": _tensor,
     "torch._utils._rebuild_tensor_v2": _tensor,
@@ -239,7 +243,6 @@ _FUNCTIONS: dict[str, Callable[..., Any]] = {
     "torch._utils._rebuild_meta_tensor_no_storage": _meta_tensor,
     "torch._utils._rebuild_sparse_tensor": _sparse,
     "torch._utils._rebuild_qtensor": _refuse("a quantized tensor"),
-    "torch._utils._rebuild_nested_tensor": _refuse("a nested tensor"),
     "torch._utils._rebuild_wrapper_subclass": _refuse("a tensor subclass"),
     "torch._tensor._rebuild_from_type_v2": _of_class,
     "torch.serialization._get_layout": lambda name: LAYOUTS[name],
@@ -259,6 +262,7 @@ def torch_names(filled: bool = True) -> dict[str, Any]:
         for storage, dtype in STORAGES.items():
             names[f"{prefix}.{storage}"] = StorageType(DTYPES[dtype])
     names["torch.storage.UntypedStorage"] = names["torch.UntypedStorage"] = StorageType(None)
+    names |= nested_names(filled)
     names["torch.Tensor"], names["torch.nn.parameter.Parameter"] = Tensor, Parameter
     names |= {f"torch.{name}": dtype for name, dtype in DTYPES.items()}
     return names

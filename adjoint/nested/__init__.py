@@ -261,5 +261,5 @@ def to_padded_tensor(input: Any, padding: float, output_size: Any = None, out: A
 
 
 for _kind in (NestedTensor, StridedNested):
-    _kind.to_padded_tensor = to_padded_tensor  # type: ignore[attr-defined]  # a method, too
+    _kind.to_padded_tensor = to_padded_tensor  # type: ignore[union-attr]  # a method
 __getattr__ = missing("adjoint.nested")
