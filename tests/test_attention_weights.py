@@ -13,6 +13,7 @@ from helpers_memory import agree
 import adjoint as ad
 from adjoint import func as af
 from adjoint import nn
+from adjoint.base.errors import ShapeError
 from adjoint.kernels import alloc
 
 F = nn.functional
@@ -168,3 +169,30 @@ def test_weights_that_nobody_differentiates_cost_a_bit_each(p: float, masked: bo
     assert alloc.live() - before <= 5 * floats + scores // 8 + masked * length * length * 4 + 1024
     assert 5 * floats + scores // 8 + 1024 < 4 * scores + 4 * floats
     del kept
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("heads", [(4, 2, 4), (4, 4, 2), (4, 1, 2)])
+def test_key_and_value_with_groups_of_their_own(heads: tuple[int, ...], causal: bool) -> None:
+    """Kernels know one grouping: with two, memory beyond the arrays was read and written."""
+    given = operands(*[(2, h, 6, 8) for h in heads])
+    q, k, v = (t.detach().repeat_interleave(4 // h, 1).requires_grad_()
+               for t, h in zip(given, heads, strict=True))
+    out = F.scaled_dot_product_attention(*given, is_causal=causal, enable_gqa=True)
+    want = F.scaled_dot_product_attention(q, k, v, is_causal=causal)
+    np.testing.assert_allclose(out.detach(), want.detach(), rtol=1e-12, atol=1e-14)
+    ct = ad.randn(out.shape, dtype=ad.float64)
+    for g, t, wide in zip(ad.autograd.grad(out, given, ct), given,
+                          ad.autograd.grad(want, (q, k, v), ct), strict=True):
+        apart = wide.reshape(2, t.shape[1], -1, 6, 8).sum(2)
+        np.testing.assert_allclose(g, apart, rtol=1e-11, atol=1e-13)
+
+
+@pytest.mark.parametrize("shapes, words", [
+    (((2, 4, 6, 8), (2, 2, 6, 8), (2, 3, 6, 8)), "3 heads of value"),
+    (((2, 4, 6, 8), (2, 8, 6, 8), (2, 2, 6, 8)), "8 heads of key"),
+    (((2, 4, 6, 8), (2, 2, 6, 8), (3, 2, 6, 8)), "do not broadcast"),
+    (((6, 8), (6, 8), (6, 8)), "axis of heads")])
+def test_groups_that_do_not_fit_are_refused(shapes: Any, words: str) -> None:
+    with pytest.raises(ShapeError, match=words):
+        F.scaled_dot_product_attention(*operands(*shapes), enable_gqa=True)

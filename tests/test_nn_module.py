@@ -321,3 +321,46 @@ def test_backward_hook_with_a_wrong_number_of_gradients_is_refused() -> None:
     m.register_full_backward_hook(lambda mod, gi, go: (gi[0], gi[0]))
     with pytest.raises(RuntimeError, match="returned an invalid number of grad_input, got 2"):
         m(ad.ones(2, requires_grad=True)).sum().backward()
+
+
+def test_a_compiled_module_is_the_module_with_other_names() -> None:
+    """What was read, written, deleted and switched, beside PyTorch's OptimizedModule."""
+    class Net(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.l, self.tag = nn.Linear(2, 2), "x"
+            self.register_buffer("b", ad.zeros(1))
+
+        def forward(self, x: Any) -> Any:
+            return self.l(x) + self.b
+
+        def __len__(self) -> int:
+            return 7
+
+    m = Net()
+    c: Any = ad.compile(m)
+    assert list(c.state_dict()) == ["_orig_mod.b", "_orig_mod.l.weight", "_orig_mod.l.bias"]
+    assert [n for n, _ in c.named_modules()] == ["", "_orig_mod", "_orig_mod.l"]
+    assert repr(c).startswith("OptimizedModule(\n  (_orig_mod): Net(")
+    assert c._orig_mod is m and c.l is m.l and c.tag == "x" and len(c) == 7 and bool(c)
+    c.tag, c.b, c.l = "y", ad.ones(1), nn.Linear(2, 2)
+    assert m.tag == "y" and m.b.item() == 1 and c.l is m.l and list(c._modules) == ["_orig_mod"]
+    del c.tag
+    assert not hasattr(m, "tag") and not hasattr(c, "tag")
+    c.eval()
+    assert not m.training and not m.l.training
+    m.train()
+    assert c.training
+    calls: list[str] = []
+    m.register_forward_hook(lambda *_: calls.append("inner"))
+    c.register_forward_hook(lambda *_: calls.append("outer"))
+    assert c(ad.ones(1, 2)).equal(m(ad.ones(1, 2))) and calls == ["inner", "outer", "inner"]
+    again = copy.deepcopy(c)
+    assert again._orig_mod is not m and again.load_state_dict(c.state_dict())
+    kept: Any = pickle.loads(pickle.dumps(ad.compile(nn.Linear(2, 2))))
+    assert list(kept.state_dict()) == ["_orig_mod.weight", "_orig_mod.bias"]
+    with pytest.raises(RuntimeError, match="_orig_mod"):
+        c.load_state_dict(m.state_dict())
+    assert ad.compile(c) is c and ad.compile(m, disable=True) is m and ad.compile(Net) is Net
+    with pytest.raises(TypeError, match="no len"):
+        len(ad.compile(nn.Linear(2, 2)))

@@ -95,6 +95,8 @@ case("attention causal", attend(is_causal=True), QQ, K, V)
 case("attention mask", attend(scale=0.3), QQ, K, V, R(4, 6))
 case("attention bool mask", attend(), QQ, K, V, np.tril(np.ones((4, 6), bool), 1))
 case("attention grouped", attend(enable_gqa=True), R(2, 8, 4, 5), K, V)
+case("attention grouped apart", attend(enable_gqa=True), R(2, 8, 4, 5), R(2, 2, 6, 5), V)
+case("attention grouped, one batch", attend(enable_gqa=True), R(2, 8, 4, 5), R(1, 2, 6, 5), V)
 for need in (True, False):
     case(f"multi head {need}", lambda T, F, q, k, w, b, ow, ob, n=need:
          F.multi_head_attention_forward(q, k, k, 8, 2, w, b, None, None, False, 0.0, ow, ob,

@@ -388,9 +388,14 @@ def _check(query: Any, key: Any, value: Any, gqa: bool) -> None:
     if q[-1] != k[-1] or k[-2] != v[-2]:
         raise ShapeError("scaled_dot_product_attention: query (..., L, E), key (..., S, E) and "
                          f"value (..., S, Ev) are needed, got {list(q)}, {list(k)}, {list(v)}")
-    if gqa and q[-3] % k[-3]:
-        raise ShapeError(f"enable_gqa: the {q[-3]} heads of query are not a multiple of the "
-                         f"{k[-3]} heads of key")
+    if gqa and min(len(q), len(k), len(v)) < 3:
+        raise ShapeError("enable_gqa: query, key and value need an axis of heads, (..., H, L, E), "
+                         f"got {list(q)}, {list(k)}, {list(v)}")
+    for name, heads in (("key", k[-3]), ("value", v[-3])) if gqa else ():
+        if not heads or q[-3] % heads:
+            raise ShapeError(f"enable_gqa: the {q[-3]} heads of query are not a multiple of the "
+                             f"{heads} heads of {name} (Number of heads in key and value must "
+                             "divide the number of heads in query)")
 
 
 def _expanded(x: Any, lead: Shape) -> Any:
@@ -425,6 +430,9 @@ def scaled_dot_product_attention(query: Any, key: Any, value: Any, attn_mask: An
     if not 0.0 <= dropout_p <= 1.0:
         raise ArgumentError(f"dropout_p must lie in [0, 1], got {dropout_p}")
     q, k, v = query, key, value
+    if enable_gqa and not (tuple(k.shape[:-2]) == tuple(v.shape[:-2])
+                           and tuple(q.shape[:-3]) == tuple(k.shape[:-3])):
+        k, v, enable_gqa = _grouped(q, k), _grouped(q, v), False    # (kernels share one grouping)
     if not enable_gqa and not tuple(q.shape[:-2]) == tuple(k.shape[:-2]) == tuple(v.shape[:-2]):
         try:
             lead = np.broadcast_shapes(*(tuple(t.shape[:-2]) for t in (q, k, v)))
