@@ -11,6 +11,7 @@ from adjoint.jax._host import computed
 from adjoint.jax._table import T
 from adjoint.ops.api_decompose import LINALG as _PLAIN
 from adjoint.ops.api_decompose import LinAlgError
+from adjoint.ops.lu import first_failure
 
 F = Callable[..., Any]
 
@@ -21,6 +22,10 @@ _INVERTS = ("solve", "inv", "matrix_power")
 def _none(name: str, matrices: Any) -> Any:
     """Which of the matrices, on the last two axes, have no result."""
     found = np.array(~np.isfinite(matrices).all((-2, -1)))
+    if name == "cholesky":
+        whole = (matrices + np.conj(np.swapaxes(matrices, -1, -2))) / 2
+        eye = np.eye(matrices.shape[-1], dtype=matrices.dtype)
+        return found | (first_failure("minor", np.where(found[..., None, None], eye, whole)) != 0)
     if name == "solve_triangular":
         return found | (np.diagonal(matrices, axis1=-2, axis2=-1) == 0).any(-1)
     if name in _INVERTS:
@@ -45,14 +50,15 @@ def _guarded(name: str, run: F) -> F:
         out = run(T["where"](bad[..., None, None], eye, x), *args, **kwargs)
 
         def filled(y: Any) -> Any:
+            none = complex(np.nan, np.nan) if y.is_complex() else np.nan
             n = 2 if "solve" in name else y.ndim - bad.ndim
             mask = bad.reshape(tuple(bad.shape) + (1,) * n)
-            return T["where"](mask, y.new_full((), float("nan")), y)
+            return T["where"](mask, y.new_full((), none), y)
         return filled(out) if isinstance(out, Tensor) else tuple(map(filled, out))
     return call
 
 
 LINALG: dict[str, Any] = {**_PLAIN, **{name: _guarded(name, _PLAIN[name]) for name in (
-    "eig eigvals eigh eigvalsh svd svdvals pinv inv solve solve_triangular matrix_power "
+    "cholesky eig eigvals eigh eigvalsh svd svdvals pinv inv solve solve_triangular matrix_power "
     "cond").split()}}
 __all__ = ["LINALG"]

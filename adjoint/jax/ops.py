@@ -11,6 +11,7 @@ from adjoint.base.errors import missing as _missing
 from adjoint.core.tensor import wrap
 from adjoint.jax._array import as_array, concrete, make
 from adjoint.jax._table import T
+from adjoint.jax.numpy._index import mode_of
 
 
 def _segments(method: str, start: Any) -> Any:
@@ -18,11 +19,13 @@ def _segments(method: str, start: Any) -> Any:
             unique_indices: bool = False, bucket_size: Any = None, mode: Any = None) -> Any:
         x, ids = as_array(data), as_array(segment_ids)
         n = int(num_segments) if num_segments is not None else int(concrete(
-            ids, f"segment_{method}() `num_segments` argument.").max()) + 1
-        ids = make(T["where"](ids.tensor < 0, n, ids.tensor)) if mode is None else ids
-        base = make(wrap(np.full((n, *x.shape[ids.ndim:]), start(x.dtype), x.dtype)))
-        how = {} if mode is None else {"mode": mode}
-        return getattr(base.at[ids], method)(x, **how)
+            ids.max(), f"segment_{method}() `num_segments` argument.")) + 1
+        if n < 0:
+            raise ValueError("num_segments must be non-negative.")
+        clip = mode_of(mode) == "clip"                   # (others leave out what is outside)
+        ids = make(T["where"](ids.tensor < 0, 0 if clip else n, ids.tensor))
+        base = make(wrap(np.full((n, *x.shape[1:]), start(x.dtype), x.dtype)))
+        return getattr(base.at[ids], method)(x, mode="clip" if clip else "drop")
     run.__name__ = {"add": "segment_sum", "multiply": "segment_prod"}.get(method,
                                                                          f"segment_{method}")
     run.__doc__ = f"`jax.ops.{run.__name__}`."

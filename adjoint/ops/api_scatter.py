@@ -41,7 +41,9 @@ from adjoint.ops.gather import (
     within,
 )
 from adjoint.ops.index import index_op, index_put_op, index_select_op, take_op
+from adjoint.ops.moments import prod_op
 from adjoint.ops.pointwise import add, cast, div, lt, mul, where_op
+from adjoint.ops.pointwise import eq as equal
 from adjoint.ops.public import known_as, planned, public, typed
 from adjoint.ops.shape import clone_op, expand_op, permute_op, reshape
 
@@ -393,7 +395,14 @@ def _touched(x: Any, index: Any, d: int) -> Any:
 
 
 def _product(x: Any, index: Any, src: Any, d: int) -> Any:
-    """Factors multiplied in round by round, each round with distinct places."""
+    """Factors multiplied in round by round, each round with distinct places; where every example
+    of a vmap has its own, each place takes a product over all factors."""
+    if getattr(index, "level", 0):
+        places = flat_places(index, d, tuple(x.shape)).reshape(1, -1)
+        hit = equal(places, np.arange(numel(x))[:, None])
+        one = np.ones((), dtype_of(x))
+        factors = prod_op(where_op(hit, reshape(src, (1, numel(src))), one), dim=(1,), keepdim=False)
+        return mul(x, reshape(factors, tuple(x.shape)))
     at = flat_places(raw(index), d, tuple(x.shape)).reshape(-1)
     order = np.argsort(at, kind="stable")
     found = at[order]

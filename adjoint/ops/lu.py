@@ -308,7 +308,7 @@ def top_lu_solve(b: Any, LU_data: Any, LU_pivots: Any, *, out: Any = None) -> An
 
 
 # ------------------------------------------------------------------ with info instead of errors
-def _first_failure(kind: str, a: Any) -> Any:
+def first_failure(kind: str, a: Any) -> Any:
     """Per matrix of a raw batch: the order (from 1) of the first leading minor that is not positive
     definite, or of the first zero pivot of LU; 0 where there is none."""
     n = a.shape[-1]
@@ -342,7 +342,7 @@ def _with_info(name: str, kind: str, A: Any, run: Any, check_errors: bool) -> tu
     except LinAlgError:
         if (check_errors and len(A.shape) == 2) or (isinstance(A, Tensor) and A.level):
             raise
-    info = _first_failure(kind, raw(A))
+    info = first_failure(kind, raw(A))
     if check_errors:
         at = tuple(int(i[0]) for i in np.nonzero(info))
         raise LinAlgError(f"linalg.{name}: (Batch element {', '.join(map(str, at))}): "

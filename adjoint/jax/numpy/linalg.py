@@ -95,9 +95,7 @@ def cholesky(a: Any, *, upper: bool = False, symmetrize_input: bool = True) -> A
     """The Cholesky factor; NaN where the matrix is not positive definite."""
     t = _square(a, "cholesky")
     t = _sym(t) if symmetrize_input else t
-    low, info = _LINALG["cholesky_ex"](t)
-    bad = (info != 0).unsqueeze(-1).unsqueeze(-1)
-    low = _T["where"](bad, low.new_full((), float("nan")), low).tril()
+    low = _LINALG["cholesky"](t).tril()
     high = low.transpose(-1, -2)
     return _make((high.conj() if low.is_complex() else high) if upper else low)
 
@@ -176,12 +174,12 @@ def pinv(a: Any, rtol: Any = None, hermitian: bool = False, *, rcond: Any = None
     return _make(_LINALG["pinv"](t, rtol=float(cut), hermitian=hermitian))
 
 
-def matrix_rank(M: Any, rtol: Any = None, *, tol: Any = None) -> Any:
+def matrix_rank(M: Any, rtol: Any = None, *, hermitian: bool = False, tol: Any = None) -> Any:
     """`jax.numpy.linalg.matrix_rank`."""
     t = _floating(M, "matrix_rank")
     if t.ndim < 2:
-        return _R["any"](_make(t) != 0).astype(int)
-    s = svdvals(_make(t))
+        return _R["any"](_make(t) != 0).astype("int32")
+    s = abs(eigvalsh(_make(t))) if hermitian else svdvals(_make(t))
     cut = rtol if rtol is not None else max(t.shape[-2:]) * float(_np.finfo(t.array.dtype).eps)
     return _R["sum"](s > (s.max(-1, keepdims=True) * cut if tol is None else tol), -1)
 
