@@ -16,6 +16,7 @@ from adjoint.base.errors import ArgumentError, DTypeError, IndexOutOfRange, Shap
 from adjoint.core.autocast import in_float32
 from adjoint.core.op import op
 from adjoint.core.tensor import Tensor, wrap
+from adjoint.kernels import threads
 from adjoint.ops.api_common import (
     cast_to,
     dtype_of,
@@ -34,6 +35,8 @@ from adjoint.ops.shape import narrow_op, pad_zero, roll_op
 Shape = tuple[int, ...]
 FLIP = {"backward": "forward", "forward": "backward", "ortho": "ortho"}
 FFT: dict[str, Callable[..., Any]] = {}
+_SHARED = 524288         # elements from which threads pay
+_PART = 16384            # the least that one thread takes
 
 
 def _complex_of(dtype: np.dtype[Any]) -> np.dtype[Any]:
@@ -58,16 +61,42 @@ def _cost(x: Aval, **_: Any) -> int:
 def _placed(out: Any, x: Any, dims: Shape, last: tuple[int, ...] = ()) -> Any:
     """The transform of `x` over `dims` with its axes in memory where PyTorch has them: the others
     first, then `dims`, each in the order of `x`; `last` (one that is halved) innermost."""
+    if (out.flags.c_contiguous and x.flags.c_contiguous
+            and dims == tuple(range(x.ndim - len(dims), x.ndim))):
+        return out
     inner = [d for d in dims if d not in last]
     axes = tuple(sorted(range(x.ndim), key=lambda d: (d in last, d in inner, -x.strides[d])))
     return out if in_order(out, axes) else relaid(out, axes)
 
 
+def _along(f: Any, x: Any, d: int, norm: Any, n: int | None = None) -> Any:
+    """f(x, n, d, norm), large ones in parts along another axis, on all threads."""
+    axis = max((a for a in range(x.ndim) if a != d), key=lambda a: x.shape[a], default=d)
+    if x.size < _SHARED or axis == d or x.shape[axis] < 2:
+        return f(x, n, d, norm)
+    first = f(x[_part(axis, 0, 1)], n, d, norm)
+    size = x.shape[axis]
+    shape = (*first.shape[:axis], size, *first.shape[axis + 1:])
+    out, parts = np.empty(shape, first.dtype), min(size, -(-x.size // _PART))
+
+    def run(start: int, end: int) -> None:
+        at = _part(axis, start * size // parts, end * size // parts)
+        f(x[at], n, d, norm, out[at])
+    threads.parallel_python(run, parts)
+    return out
+
+
+def _part(axis: int, start: int, end: int) -> tuple[Any, ...]:
+    return (*(slice(None),) * axis, slice(start, end))
+
+
 def _c2c(x: Any, /, *, dims: Shape, norm: Any, inverse: bool) -> Any:
-    f = np.fft.ifftn if inverse else np.fft.fftn
     if not x.size:
         return x.copy()
-    return _placed(f(x, axes=dims, norm=norm).astype(x.dtype, copy=False), x, dims)
+    out = x
+    for d in reversed(dims):
+        out = _along(np.fft.ifft if inverse else np.fft.fft, out, d, norm)
+    return _placed(out.astype(x.dtype, copy=False), x, dims)
 
 
 c2c_op: Any = op(
@@ -83,6 +112,13 @@ def _half(shape: Shape, dims: Shape) -> Shape:
     return (*shape[:d], shape[d] // 2 + 1, *shape[d + 1:])
 
 
+def _r2c(x: Any, /, *, dims: Shape, norm: Any) -> Any:
+    out = _along(np.fft.rfft, x, dims[-1], norm)
+    for d in reversed(dims[:-1]):
+        out = _along(np.fft.fft, out, d, norm)
+    return _placed(out.astype(_complex_of(x.dtype), copy=False), x, dims, dims[-1:])
+
+
 def _r2c_vjp(ct: Any, x_aval: Aval, *, dims: Shape, norm: str) -> Any:
     d = dims[-1]
     full = pad_zero(ct, d, 0, x_aval.shape[d] - ct.shape[d])
@@ -91,8 +127,7 @@ def _r2c_vjp(ct: Any, x_aval: Aval, *, dims: Shape, norm: str) -> Any:
 
 r2c_op: Any = op(
     "fft_r2c", node="FftR2CBackward0", autocast="wide",
-    impl=lambda x, /, *, dims, norm: _placed(np.fft.rfftn(x, axes=dims, norm=norm).astype(
-        _complex_of(x.dtype), copy=False), x, dims, dims[-1:]),
+    impl=_r2c,
     infer=lambda x, *, dims, norm: Aval(_half(x.shape, dims), _complex_of(x.dtype)),
     vjp={"x": _r2c_vjp}, jvp={"x": None}, batch=_shift, cost=_cost)
 
@@ -112,8 +147,10 @@ def _c2r_vjp(ct: Any, *, dims: Shape, norm: str, n: int) -> Any:
 
 
 def _c2r(x: Any, /, *, dims: Shape, norm: Any, n: int) -> Any:
-    sizes = [x.shape[d] for d in dims[:-1]] + [n]
-    out = np.fft.irfftn(x, sizes, dims, norm=norm).astype(_real_of(x.dtype), copy=False)
+    out = x
+    for d in dims[:-1]:
+        out = _along(np.fft.ifft, out, d, norm)
+    out = _along(np.fft.irfft, out, dims[-1], norm, n).astype(_real_of(x.dtype), copy=False)
     return _placed(out, x, dims, dims[-1:])
 
 
