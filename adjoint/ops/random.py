@@ -332,8 +332,6 @@ def multinomial(input: Tensor, num_samples: int, replacement: bool = False, *,
             f"(encountering probability entry {'= infinity or NaN' if least >= 0 else '< 0'})")
     if (rows.sum(1) <= 0).any():
         raise ArgumentError("invalid multinomial distribution (sum of probabilities <= 0)")
-    if num_samples > 1 and not replacement and ((rows > 0).sum(1) < num_samples).any():
-        raise ArgumentError(_FEWER.format(num_samples, int((rows > 0).sum(1).min())))
     own = rows.astype(input.array.dtype if input.array.dtype == F64 else F32)
     s = source(generator)
     if replacement or num_samples == 1:
