@@ -41,6 +41,7 @@ from adjoint.ops.pointwise import (
 )
 from adjoint.ops.public import known_as, planned, public, typed
 from adjoint.ops.ranges import spaced
+from adjoint.ops.reduce import sum_op
 from adjoint.ops.shape import (
     clone_op,
     expand_op,
@@ -308,12 +309,16 @@ def grid_sample(input: Any, grid: Any, mode: str = "bilinear", padding_mode: str
     return _SAMPLED[len(input.shape)](input, grid, mode, padding_mode, align)
 
 
+_FEW = 16384        # results up to which the calls cost more than the passes
+
+
 def _sampled(input: Any, grid: Any, mode: str, padding_mode: str, align: bool) -> Any:
     dims, space = len(input.shape) - 2, tuple(input.shape[2:])
     n, c = input.shape[:2]
     out_space = tuple(grid.shape[1:-1])
     flat = reshape(grid, (n, math.prod(out_space), dims))
-    at = [_unnormalize(reshape(narrow_op(flat, dim=2, start=dims - 1 - i, length=1), (n, -1)),
+    at = [_unnormalize(reshape(narrow_op(flat, dim=2, start=dims - 1 - i, length=1),
+                               (n, math.prod(out_space))),
                        s, align) for i, s in enumerate(space)]
     if mode == "bicubic":
         out = _sample_cubic(input, at, space, padding_mode, align)
@@ -323,7 +328,7 @@ def _sampled(input: Any, grid: Any, mode: str, padding_mode: str, align: bool) -
             out = _read(input, [round_op(a) for a in at], space)
             if getattr(grid, "_rg", False):         # its gradient is zeros, not none
                 none = where_op(np.zeros((), bool), narrow_op(flat, dim=2, start=0, length=1), 0.0)
-                out = add(out, reshape(none, (n, 1, -1)))
+                out = add(out, reshape(none, (n, 1, math.prod(out_space))))
         else:
             out = _sample_linear(input, at, space)
     return reshape(out, (n, c, *out_space))
@@ -334,15 +339,21 @@ _SAMPLED = {d + 2: known_as(f"GridSampler{d}DBackward0")(_sampled) for d in (2, 
 
 def _sample_linear(x: Any, at: list[Any], space: Shape) -> Any:
     low = [floor(a) for a in at]
-    part = [sub(a, b) for a, b in zip(at, low, strict=True)]
+    part = [unsqueeze_op(sub(a, b), dim=1) for a, b in zip(at, low, strict=True)]
+    low = [unsqueeze_op(b, dim=1) for b in low]
+    n, c, p, kind = *x.shape[:2], at[0].shape[1], dtype_of(x)
+    corners = np.array(list(np.ndindex(*(2,) * len(space))), kind)[..., None]
+    every = len(corners) if n * c * p <= _FEW else 1        # how many corners are read at once
     total: Any = None
-    for corner in np.ndindex(*(2,) * len(space)):
+    for some in np.split(corners, len(corners) // every):
         weight: Any = None
-        for up, p in zip(corner, part, strict=True):
-            share = p if up else sub(1.0, p)
+        for i, share in enumerate(part):                    # the part, or 1 less it
+            share = add(mul(share, 2 * some[:, i] - 1), 1 - some[:, i])
             weight = share if weight is None else mul(weight, share)
-        places = [add(b, float(up)) for b, up in zip(low, corner, strict=True)]
-        term = mul(_read(x, places, space), unsqueeze_op(weight, dim=1))
+        places = [reshape(add(b, some[:, i]), (n, every * p)) for i, b in enumerate(low)]
+        term = mul(_read(x, places, space), reshape(weight, (n, 1, every * p)))
+        if every > 1:
+            term = sum_op(reshape(term, (n, c, every, p)), dim=(2,), keepdim=False)
         total = term if total is None else add(total, term)
     return total
 
