@@ -341,8 +341,8 @@ def _sample_linear(x: Any, at: list[Any], space: Shape) -> Any:
     low = [floor(a) for a in at]
     part = [unsqueeze_op(sub(a, b), dim=1) for a, b in zip(at, low, strict=True)]
     low = [unsqueeze_op(b, dim=1) for b in low]
-    n, c, p, kind = *x.shape[:2], at[0].shape[1], dtype_of(x)
-    corners = np.array(list(np.ndindex(*(2,) * len(space))), kind)[..., None]
+    (n, c), p = x.shape[:2], at[0].shape[1]
+    corners = np.array(list(np.ndindex(*(2,) * len(space))), dtype_of(x))[..., None]
     every = len(corners) if n * c * p <= _FEW else 1        # how many corners are read at once
     total: Any = None
     for some in np.split(corners, len(corners) // every):
