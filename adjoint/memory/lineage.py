@@ -326,17 +326,18 @@ class Lineage:
                 left[a.storage.number] = left.get(a.storage.number, 0) + 1
         held: dict[int, Any] = {}
         for r in records:
-            self._again(r, s, held, run, load)
+            self._again(r, s, held, left, run, load)
             for a in r.slots:
                 left[a.storage.number] -= 1
                 if not left[a.storage.number]:
                     held.pop(a.storage.number, None)
         return held[s.number]
 
-    def _again(self, r: Record, goal: Storage, held: dict[int, Any],
+    def _again(self, r: Record, goal: Storage, held: dict[int, Any], left: dict[int, int],
                run: Callable[[Record, list[Any]], Sequence[Any]],
                load: Callable[[Storage], Any]) -> None:
-        """Run one record; its operands and what it makes are kept in `held`."""
+        """Run one record; its operands, and of what it makes the goal and what is `left` to be
+        read, are kept in `held`."""
         arrays = []
         for a in r.args:
             if type(a) is Slot:
@@ -358,7 +359,8 @@ class Lineage:
                 self.place(x, owner)
                 if x.wanted() or x.until >= 0:
                     x.owner = owner
-                held[x.number] = owner
+                if x is goal or left.get(x.number):
+                    held[x.number] = owner
 
     def readers_of(self, s: Storage) -> list[Storage]:
         """The storages that were computed from `s`, at any distance, oldest first."""
