@@ -69,8 +69,8 @@ def against_optimum(trace: Trace, ratios: Sequence[float], time_limit: float) ->
             best = milp.solve(trace, budget, gap=1e-3, time_limit=time_limit,
                               below=ours.seconds * (1 + 1e-9))
         except milp.NoPlan:
-            print(f"  {ratio:.2f}  heuristic {ours.overhead:.4f}  solver found no plan and proved no "
-                  f"bound ({time.perf_counter() - start:.0f} s)", flush=True)
+            print(f"  {ratio:.2f}  heuristic {ours.overhead:.4f}  solver found no plan, no bound "
+                  f"is proved ({time.perf_counter() - start:.0f} s)", flush=True)
             continue
         above = ours.seconds / best.bound - 1
         worst = max(worst, above)
