@@ -1,5 +1,6 @@
 """adjoint.distributions: refusals in words, sizes of zero, tails, and what PyTorch lacks."""
 import math
+import pickle
 
 import numpy as np
 import pytest
@@ -26,7 +27,7 @@ from adjoint.distributions import constraints
     (lambda: D.MultivariateNormal(ad.zeros(2), ad.eye(3)), "must be"),
     (lambda: D.MultivariateNormal(ad.zeros(2), -ad.eye(2)), "covariance_matrix"),
     (lambda: D.Uniform(1.0, 0.0), "low>= high"),
-    (lambda: D.Normal("a", 1.0), "Number or Tensor"),
+    (lambda: D.Normal("a", 1.0), "instances of Number, torch.Tensor"),
     (lambda: D.Independent(D.Normal(0.0, 1.0), 1), "reinterpreted_batch_ndims"),
     (lambda: D.MixtureSameFamily(D.Categorical(ad.ones(3)), D.Normal(ad.zeros(2), 1.0)), "equal"),
     (lambda: D.MixtureSameFamily(3, D.Normal(ad.zeros(2), 1.0)), "instance"),
@@ -158,3 +159,55 @@ def test_divergence_of_batches_of_wisharts():
     gaps = numbers(p.log_prob(draws) - q.log_prob(draws))
     error = gaps.std(0) / np.sqrt(len(gaps))
     assert (np.abs(gaps.mean(0) - numbers(D.kl_divergence(p, q))) < 4 * error).all()
+
+
+@pytest.mark.parametrize("d", [
+    D.HalfNormal(ad.tensor([0.5, 2.0])), D.HalfCauchy(ad.tensor([0.5, 2.0])),
+    D.Gumbel(ad.tensor([0.0, 1.0]), ad.tensor([1.0, 2.0])),
+    D.Pareto(ad.tensor([1.0, 2.0]), ad.tensor([2.0, 3.0])),
+    D.Weibull(ad.tensor([1.0, 2.0]), ad.tensor([1.5, 2.0])),
+    D.Kumaraswamy(ad.tensor([0.5, 2.0]), ad.tensor([3.0, 2.0])),
+    D.InverseGamma(ad.tensor([1.5, 3.0]), ad.tensor([1.0, 2.0])),
+], ids=lambda d: type(d).__name__)
+def test_pushed_distributions_are_their_base_through_their_transforms(d):
+    """Their densities are formulas of their own: the change of variables gives the same."""
+    assert isinstance(d, D.TransformedDistribution)
+    pushed = D.TransformedDistribution(d.base_dist, d.transforms)
+    x = d.sample((5,))
+    if "Half" in type(d).__name__:          # abs has no one inverse: the density of both halves
+        expected = d.base_dist.log_prob(x) + ad.tensor(2.0).log()
+    else:
+        expected = pushed.log_prob(x)
+    assert ad.allclose(d.log_prob(x), expected, rtol=1e-4, atol=1e-4)
+    wide = d.expand((3, 2))
+    assert wide.base_dist.batch_shape == (3, 2) and wide.sample().shape == (3, 2)
+
+
+def test_parameters_computed_from_others_are_checked():
+    for df in (float("nan"), -2.0):
+        with pytest.raises(ValueError, match="Expected parameter df .* of distribution Chi2"):
+            D.Chi2(ad.tensor([1.0, df]))
+
+
+def test_inverses_are_kept_and_edges_of_the_sigmoid_are_finite():
+    for t in (D.ComposeTransform([D.ExpTransform(), D.AffineTransform(0, 2.0)]),
+              D.ExpTransform(), D.ExpTransform().inv):
+        back = t.inv
+        assert t.inv is back and back.inv is t
+        assert pickle.loads(pickle.dumps(t)).inv.inv is not t
+    edge = D.SigmoidTransform().inv(ad.tensor([0.0, 1.0]))
+    assert edge.isfinite().all() and edge[0] < -80 and edge[1] > 15
+
+
+def test_what_is_absent_is_named_with_its_class():
+    with pytest.raises(NotImplementedError, match="LKJCholesky'> does not implement mode"):
+        _ = D.LKJCholesky(3).mode
+
+
+def test_shapes_that_do_not_fit_are_named():
+    with pytest.raises(RuntimeError, match=r"tensor a \(5\) must match .* tensor b \(3\)"):
+        D.Normal(ad.zeros(7, 5), ad.ones(3))
+    with pytest.raises(RuntimeError, match=r"length 3 at -1! Mismatching argument at index 1"):
+        ad.broadcast_shapes((7, 5), (3,))
+    with pytest.raises(RuntimeError, match="negative length"):
+        ad.broadcast_shapes((-1,))

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import math
+import weakref
 from collections.abc import Sequence
 from typing import Any
 
@@ -29,6 +30,7 @@ class Transform:
     codomain: Any = constraints.real
     _cache_size: int
     _cached_x_y: tuple[Any, Any]
+    _inverse_ref: Any = staticmethod(lambda: None)      # or a weak reference to the inverse
 
     def __init__(self, cache_size: int = 0) -> None:
         self._remember(cache_size)
@@ -38,9 +40,12 @@ class Transform:
         if cache_size not in (0, 1):
             raise ArgumentError(f"cache_size must be 0 or 1, got {cache_size}")
         self.__dict__.update(_cache_size=cache_size, _cached_x_y=(None, None))
+        self.__dict__.pop("_inverse_ref", None)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_cached_x_y": (None, None)}
+        state = {**self.__dict__, "_cached_x_y": (None, None)}
+        state.pop("_inverse_ref", None)
+        return state
 
     @property
     def event_dim(self) -> int:
@@ -51,7 +56,15 @@ class Transform:
 
     @property
     def inv(self) -> Any:
-        """The inverse transform."""
+        """The inverse transform: the same one as long as somebody holds it."""
+        found = self._inverse_ref()
+        if found is None:
+            found = self._made_inverse()
+            found._inverse_ref = weakref.ref(self)
+            self._inverse_ref = weakref.ref(found)
+        return found
+
+    def _made_inverse(self) -> Any:
         return _InverseTransform(self)
 
     @property
@@ -197,8 +210,7 @@ class ComposeTransform(Transform):
             out = out * p.sign
         return out
 
-    @property
-    def inv(self) -> Any:
+    def _made_inverse(self) -> Any:
         return ComposeTransform([p.inv for p in reversed(self.parts)], self._cache_size)
 
     def with_cache(self, cache_size: int = 1) -> Any:

@@ -48,8 +48,10 @@ class Distribution:
                           "`arg_constraints = {}` or initialize the distribution with "
                           "`validate_args=False` to turn off validation.", stacklevel=3)
         for name, constraint in type(self).arg_constraints.items():
-            if constraints.is_dependent(constraint) or name not in self.__dict__:
-                continue
+            if constraints.is_dependent(constraint) or (
+                    name not in self.__dict__
+                    and isinstance(getattr(type(self), name, None), lazy_property)):
+                continue        # not known before the others, or made of another parameter
             value = getattr(self, name)
             if constraints.refuted(constraint.check(value)):
                 raise ArgumentError(
@@ -103,7 +105,7 @@ class Distribution:
 
     # -- what subclasses define ---------------------------------------------------------------
     def _absent(self, what: str) -> Any:
-        raise NotSupported(f"{type(self).__name__} has no {what}")
+        raise NotSupported(f"{type(self)} does not implement {what}")
 
     @property
     def mean(self) -> Any:

@@ -7,11 +7,13 @@ from typing import Any
 from adjoint.base.dtypes import finfo
 from adjoint.distributions import constraints
 from adjoint.distributions._ops import F
-from adjoint.distributions.distribution import Distribution
+from adjoint.distributions.transformed_distribution import Pushed
+from adjoint.distributions.transforms import AffineTransform, ExpTransform
+from adjoint.distributions.uniform import Uniform
 from adjoint.distributions.utils import EULER, broadcast_all
 
 
-class Gumbel(Distribution):
+class Gumbel(Pushed):
     """The largest of many draws: loc - scale·log(-log U)."""
 
     arg_constraints = {"loc": constraints.real, "scale": constraints.positive}
@@ -26,6 +28,13 @@ class Gumbel(Distribution):
     mode = property(lambda self: self.loc)
     stddev = property(lambda self: math.pi / math.sqrt(6) * self.scale)
     variance = property(lambda self: self.stddev.square())
+
+    def _pushed(self) -> Any:
+        kind = finfo(self.loc.dtype)
+        base = Uniform(F.full_like(self.loc, kind.tiny), F.full_like(self.loc, 1 - kind.eps))
+        flip = AffineTransform(0, -F.ones_like(self.scale))
+        return base, [ExpTransform().inv, flip, ExpTransform().inv,
+                      AffineTransform(self.loc, -self.scale)]
 
     def rsample(self, sample_shape: Any = ()) -> Any:
         shape = self._extended_shape(sample_shape)

@@ -6,11 +6,13 @@ from typing import Any
 
 from adjoint.distributions import constraints
 from adjoint.distributions._ops import F
-from adjoint.distributions.distribution import Distribution
+from adjoint.distributions.cauchy import Cauchy
+from adjoint.distributions.transformed_distribution import Pushed
+from adjoint.distributions.transforms import AbsTransform
 from adjoint.distributions.utils import broadcast_all
 
 
-class HalfCauchy(Distribution):
+class HalfCauchy(Pushed):
     """|X| where X is Cauchy around 0 with the given scale; it has no mean."""
 
     arg_constraints = {"scale": constraints.positive}
@@ -23,6 +25,9 @@ class HalfCauchy(Distribution):
 
     mean = variance = property(lambda self: F.full_like(self.scale, math.inf))
     mode = property(lambda self: F.zeros_like(self.scale))
+
+    def _pushed(self) -> Any:
+        return Cauchy(F.zeros_like(self.scale), self.scale), [AbsTransform()]
 
     def rsample(self, sample_shape: Any = ()) -> Any:
         shape = self._extended_shape(sample_shape)

@@ -6,11 +6,13 @@ from typing import Any
 
 from adjoint.distributions import constraints
 from adjoint.distributions._ops import F
-from adjoint.distributions.distribution import Distribution
+from adjoint.distributions.normal import Normal
+from adjoint.distributions.transformed_distribution import Pushed
+from adjoint.distributions.transforms import AbsTransform
 from adjoint.distributions.utils import HALF_LOG_2PI, broadcast_all
 
 
-class HalfNormal(Distribution):
+class HalfNormal(Pushed):
     """|X| where X is normal with mean 0 and standard deviation `scale`."""
 
     arg_constraints = {"scale": constraints.positive}
@@ -24,6 +26,9 @@ class HalfNormal(Distribution):
     mean = property(lambda self: self.scale * math.sqrt(2 / math.pi))
     mode = property(lambda self: F.zeros_like(self.scale))
     variance = property(lambda self: self.scale.square() * (1 - 2 / math.pi))
+
+    def _pushed(self) -> Any:
+        return Normal(F.zeros_like(self.scale), self.scale), [AbsTransform()]
 
     def rsample(self, sample_shape: Any = ()) -> Any:
         shape = self._extended_shape(sample_shape)

@@ -7,12 +7,14 @@ from typing import Any
 from adjoint.base.dtypes import finfo
 from adjoint.distributions import constraints
 from adjoint.distributions._ops import F
-from adjoint.distributions.distribution import Distribution
+from adjoint.distributions.gamma import Gamma
+from adjoint.distributions.transformed_distribution import Pushed
+from adjoint.distributions.transforms import PowerTransform
 from adjoint.distributions.utils import broadcast_all
 from adjoint.ops.random_gamma import log_gamma_draw
 
 
-class InverseGamma(Distribution):
+class InverseGamma(Pushed):
     """1/X where X is gamma with the given concentration and rate."""
 
     arg_constraints = {"concentration": constraints.positive, "rate": constraints.positive}
@@ -35,6 +37,10 @@ class InverseGamma(Distribution):
         a = F.where(self.concentration > 2, self.concentration, 3.0)
         found = self.rate.square() / ((a - 1).square() * (a - 2))
         return F.where(self.concentration > 2, found, math.inf)
+
+    def _pushed(self) -> Any:
+        return (Gamma(self.concentration, self.rate),
+                [PowerTransform(-F.ones_like(self.concentration))])
 
     def rsample(self, sample_shape: Any = ()) -> Any:
         shape = self._extended_shape(sample_shape)

@@ -7,11 +7,13 @@ from typing import Any
 from adjoint.base.dtypes import finfo
 from adjoint.distributions import constraints
 from adjoint.distributions._ops import F
-from adjoint.distributions.distribution import Distribution
+from adjoint.distributions.transformed_distribution import Pushed
+from adjoint.distributions.transforms import AffineTransform, PowerTransform
+from adjoint.distributions.uniform import Uniform
 from adjoint.distributions.utils import EULER, broadcast_all
 
 
-class Kumaraswamy(Distribution):
+class Kumaraswamy(Pushed):
     """On (0, 1) with distribution function 1 - (1 - x^concentration1)^concentration0."""
 
     arg_constraints = {"concentration1": constraints.positive,
@@ -38,6 +40,11 @@ class Kumaraswamy(Distribution):
         ok = (a >= 1) & (b >= 1) & ~((a == 1) & (b == 1))
         ratio = F.where(ok, (a - 1) / F.where(ok, a * b - 1, 1.0), 0.5)
         return F.where(ok, ratio ** (1 / a), math.nan)
+
+    def _pushed(self) -> Any:
+        base = Uniform(F.zeros_like(self.concentration0), F.ones_like(self.concentration0))
+        return base, [PowerTransform(self.concentration0.reciprocal()), AffineTransform(1, -1),
+                      PowerTransform(self.concentration1.reciprocal())]
 
     def rsample(self, sample_shape: Any = ()) -> Any:
         shape = self._extended_shape(sample_shape)

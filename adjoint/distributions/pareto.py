@@ -6,11 +6,13 @@ from typing import Any
 
 from adjoint.distributions import constraints
 from adjoint.distributions._ops import F
-from adjoint.distributions.distribution import Distribution
+from adjoint.distributions.exponential import Exponential
+from adjoint.distributions.transformed_distribution import Pushed
+from adjoint.distributions.transforms import AffineTransform, ExpTransform
 from adjoint.distributions.utils import broadcast_all
 
 
-class Pareto(Distribution):
+class Pareto(Pushed):
     """Values above `scale` whose excess falls like x^-alpha."""
 
     arg_constraints = {"scale": constraints.positive, "alpha": constraints.positive}
@@ -36,6 +38,9 @@ class Pareto(Distribution):
         a = F.where(self.alpha > 2, self.alpha, 3.0)
         found = self.scale.square() * a / ((a - 1).square() * (a - 2))
         return F.where(self.alpha > 2, found, math.inf)
+
+    def _pushed(self) -> Any:
+        return Exponential(self.alpha), [ExpTransform(), AffineTransform(0, self.scale)]
 
     def rsample(self, sample_shape: Any = ()) -> Any:
         shape = self._extended_shape(sample_shape)

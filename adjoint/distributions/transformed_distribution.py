@@ -129,4 +129,23 @@ class TransformedDistribution(Distribution):
         return f"{type(self).__name__}()"
 
 
+class Pushed(TransformedDistribution):
+    """A distribution whose density, draws and moments are formulas of its own, although it is one
+    pushed through transforms: those (`base_dist`, `transforms`) are made when asked for."""
+
+    def __init__(self, batch_shape: Any, validate_args: bool | None = None) -> None:
+        Distribution.__init__(self, batch_shape, validate_args=validate_args)
+
+    def _pushed(self) -> tuple[Any, list[Transform]]:
+        """The base distribution and the transforms."""
+        raise NotImplementedError
+
+    base_dist = property(lambda self: self._pushed()[0])
+    transforms = property(lambda self: self._pushed()[1])
+    _check_parameters = Distribution._check_parameters
+    expand = Distribution.expand
+    sample = Distribution.sample
+    __repr__ = Distribution.__repr__
+
+
 __all__ = ["TransformedDistribution"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from adjoint.base.dtypes import finfo
 from adjoint.base.errors import ArgumentError
 from adjoint.distributions import constraints
 from adjoint.distributions._ops import F
@@ -95,6 +96,8 @@ class SigmoidTransform(ExpTransform):
         return x.sigmoid()
 
     def _inverse(self, y: Any) -> Any:
+        kind = finfo(y.dtype)           # rounded draws lie on the edge, where the log is infinite
+        y = y.clamp(min=kind.tiny, max=1 - kind.eps)
         return y.log() - (-y).log1p()
 
     def log_abs_det_jacobian(self, x: Any, y: Any) -> Any:

@@ -18,8 +18,8 @@ def broadcast_all(*values: Any) -> tuple[Any, ...]:
     """Tensors of one shape. Numbers take the dtype of the tensors among them, else the default."""
     if not all(isinstance(v, (Tensor, int, float)) for v in values):
         kinds = ", ".join(type(v).__name__ for v in values)
-        raise ArgumentError("Input arguments must all be instances of Number or Tensor, got "
-                            f"{kinds}")
+        raise ArgumentError("Input arguments must all be instances of Number, torch.Tensor or "
+                            f"objects implementing __torch_function__, got {kinds}")
     tensors = [v for v in values if isinstance(v, Tensor)]
     dtype = next((t.dtype for t in tensors if t.is_floating_point()), default_dtype())
     full = [v if isinstance(v, Tensor) else F.tensor(float(v), dtype=dtype) for v in values]

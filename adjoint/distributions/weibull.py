@@ -6,11 +6,13 @@ from typing import Any
 from adjoint.base.dtypes import finfo
 from adjoint.distributions import constraints
 from adjoint.distributions._ops import F
-from adjoint.distributions.distribution import Distribution
+from adjoint.distributions.exponential import Exponential
+from adjoint.distributions.transformed_distribution import Pushed
+from adjoint.distributions.transforms import AffineTransform, PowerTransform
 from adjoint.distributions.utils import EULER, broadcast_all
 
 
-class Weibull(Distribution):
+class Weibull(Pushed):
     """Lifetimes scale·E^(1/concentration) where E is exponential."""
 
     arg_constraints = {"scale": constraints.positive, "concentration": constraints.positive}
@@ -34,6 +36,10 @@ class Weibull(Distribution):
         inverse = self.concentration.reciprocal()
         return self.scale.square() * ((1 + 2 * inverse).lgamma().exp()
                                       - (2 * (1 + inverse).lgamma()).exp())
+
+    def _pushed(self) -> Any:
+        return (Exponential(F.ones_like(self.scale)),
+                [PowerTransform(self.concentration.reciprocal()), AffineTransform(0, self.scale)])
 
     def rsample(self, sample_shape: Any = ()) -> Any:
         shape = self._extended_shape(sample_shape)

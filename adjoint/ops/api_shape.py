@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from adjoint.base.aval import Aval
 from adjoint.base.dtypes import scalar_type, to_numpy
 from adjoint.base.errors import (
     ArgumentError,
@@ -26,6 +27,7 @@ from adjoint.ops.api_common import (
     sizes,
 )
 from adjoint.ops.device import channels_last_of, contiguous_format, in_order, preserve_format
+from adjoint.ops.family import broadcast_shapes as operands_shape
 from adjoint.ops.public import FUNCTIONS, known_as, planned, public, typed
 from adjoint.ops.shape import (
     clone_op,
@@ -285,7 +287,7 @@ def broadcast_tensors(*tensors: Any) -> Any:
     """
     ts = list(tensors[0]) if len(tensors) == 1 and isinstance(tensors[0], (list, tuple)) \
         else list(tensors)
-    shape = broadcast_shapes(*(tuple(t.shape) for t in ts))
+    shape = operands_shape("broadcast_tensors", *(Aval(tuple(t.shape), t.dtype) for t in ts))
     return tuple(t if tuple(t.shape) == tuple(shape) else expand(t, tuple(shape)) for t in ts)
 
 
@@ -295,8 +297,24 @@ def broadcast_shapes(*shapes: Any) -> Any:
     try:
         return Size(np.broadcast_shapes(*(s if isinstance(s, int) else tuple(s) for s in shapes)))
     except ValueError:
-        raise ShapeError("Shape mismatch: objects cannot be broadcast to a single shape: "
-                         f"{', '.join(str(list(s)) for s in shapes)}") from None
+        raise _misfit([(s,) if isinstance(s, int) else tuple(s) for s in shapes]) from None
+
+
+def _misfit(shapes: list[tuple[int, ...]]) -> ShapeError:
+    """The first shape that does not fit those before it, and where; or one with a negative size."""
+    found: tuple[int, ...] = ()
+    for i, shape in enumerate(shapes):
+        for axis in range(-1, -min(len(shape), len(found)) - 1, -1):
+            if shape[axis] != found[axis] and 1 not in (shape[axis], found[axis]):
+                return ShapeError(
+                    f"Attempting to broadcast a dimension of length {shape[axis]} at {axis}! "
+                    f"Mismatching argument at index {i} had {shape}; but expected shape should be "
+                    f"broadcastable to {list(found)}")
+        try:
+            found = np.broadcast_shapes(found, shape)
+        except ValueError:
+            break
+    return ShapeError(f"Attempting to broadcast a dimension with negative length! {shapes}")
 
 
 # ------------------------------------------------------------------ permutations
