@@ -40,6 +40,11 @@ s[:,0]; s[...,0]; s[None]; s[0]; s[0:2]; s.half(); s.int(); s.long(); s.double()
 s.long()+s; t.cat([s.long(),s]); t.nn.functional.linear(t.ones(2,3),q); t.hsmm(s,m); t.dsmm(s,m)
 c@c
 t.addmm(t.ones(4),s,d.t()[:,:4]); t.nn.functional.linear(t.ones(2,2,3),q)
+t.addmv(d[0],c,d[1],beta=2); u.sin_(); u.abs_(); u.neg_(); u.sqrt_(); u//2
+t.nan_to_num(u); t.sparse.softmax(h,1); t.sparse.softmax(h,0); t.sparse.log_softmax(h,1)
+(s+q[:1]); (s+s).is_coalesced(); (s-s)._nnz(); (h+h)._nnz()
+t.select(s,0,0).is_coalesced(); t.sparse_coo_tensor([[0]],[1.],(2,)).is_coalesced()
+new+new2; (new+new2).is_coalesced(); (new+new2)._nnz(); (new-new2)._nnz(); new.add_(new2)._nnz()
 """
 CALLS = [c.strip() for line in CALLS.strip().splitlines() for c in line.split(";")]
 
@@ -52,6 +57,8 @@ def operands(t):
             "s": made([[0, 1, 1, 3], [2, 0, 2, 1]], [1.0, -2.0, 3.0, 4.0], (4, 3)).coalesce(),
             "u": made([[0, 1, 0, 3], [2, 0, 2, 1]], [1.0, -2.0, 3.0, 4.0], (4, 3)),
             "h": made([[0, 2]], [[1.0, 2.0], [3.0, 4.0]], (4, 2)).coalesce(),
+            "new": made([[0, 1], [2, 0]], [1.0, -2.0], (3, 3)),     # in order, nobody said so
+            "new2": made([[1, 2], [0, 0]], [5.0, 3.0], (3, 3)),
             "d": t.arange(12.0).reshape(4, 3), "m": t.arange(6.0).reshape(3, 2)}
 
 

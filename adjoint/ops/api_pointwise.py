@@ -314,7 +314,7 @@ def pow_(self: Tensor, exponent: Any) -> Tensor:
     if kind in "iu" and isinstance(exponent, Tensor) or kind == "b":    # by the cases of `_pow`
         made = pow(self, exponent)
         check_fit(self.array, made.array, "pow_")
-        return METHODS["copy_"](self, made)  # type: ignore[no-any-return]  # a method of Tensor
+        return METHODS["copy_"](self, made)
     return inplace((p.square if two else p.pow_op).op, self, (exponent,)[two:], name="pow_")
 
 

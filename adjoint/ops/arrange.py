@@ -107,6 +107,20 @@ def strided_places(size: Shape, stride: Shape, offset: int) -> Any:
     return np.broadcast_to(at, size)
 
 
+def linear(at: Any, shape: Any) -> Any:
+    """Positions (axes, n) as numbers in row-major order."""
+    if not len(shape):
+        return np.zeros(at.shape[1], np.int64)
+    return np.ravel_multi_index(tuple(at), tuple(shape)).astype(np.int64) if at.size else np.zeros(
+        at.shape[1], np.int64)
+
+
+def ordered(at: Any, shape: Any) -> bool:
+    """Whether positions (axes, n) rise in row-major order, so that none repeats."""
+    flat = linear(at, shape)
+    return bool(np.all(flat[1:] > flat[:-1]))
+
+
 def _strided_vjp(ct: Any, x_aval: Aval, *, size: Shape, stride: Shape, offset: int) -> Any:
     at = strided_places(size, stride, offset)
     flat = unindex_op(ct, at, shape=(x_aval.size,), dims=(0,))

@@ -22,6 +22,8 @@ from adjoint.core.modes import GRAD, state, warn_as_pytorch
 from adjoint.core.op import op
 from adjoint.core.rehearsal import call
 from adjoint.core.tensor import Tensor, wrap
+from adjoint.ops.api_common import one_dim
+from adjoint.ops.arrange import linear
 from adjoint.ops.index import index_op, index_put_op
 from adjoint.ops.linalg import conj
 from adjoint.ops.pointwise import add, div, exp, log, mul, sub
@@ -36,7 +38,6 @@ from adjoint.ops.sparse_tensor import (
     SparseTensor,
     check_blocks,
     in_blocks,
-    linear,
     make,
     picked,
     sparse_coo,
@@ -297,15 +298,18 @@ def _rows_of(s: Any, dim: int) -> tuple[Array, int]:
 
 
 def _softmax(name: str, input: Any, dim: int, dtype: Any, log_: bool) -> Any:
-    if not isinstance(input, SparseTensor) or input.dense_dim():
-        raise ArgumentError(f"sparse.{name}: expected a sparse tensor without dense axes")
-    c = input.coalesce()
+    if not isinstance(input, SparseTensor):
+        raise ArgumentError(f"sparse.{name}: expected a sparse tensor, got {type(input).__name__}")
+    c, split, along = input.coalesce(), input.sparse_dim(), one_dim(input, dim)
     held = c._held if dtype is None else c._held.to(dtype)
-    line, count = _rows_of(c, dim)
-    top = np.full(count, -np.inf, held.dtype.dtype)
+    if along >= split:                              # a dense axis: of each stored vector
+        return c._with(FUNCTIONS[name](held, along - split + 1))
+    line, count = _rows_of(c, along)
+    shape = (count, *held.shape[1:])
+    top = np.full(shape, -np.inf, held.dtype.dtype)
     np.maximum.at(top, line, held.detach().numpy())
     shifted = sub(held, wrap(top[line]))
-    zeros = wrap(np.zeros(count, held.dtype.dtype))
+    zeros = wrap(np.zeros(shape, held.dtype.dtype))
     total = index_put_op(zeros, line, exp(shifted), dims=(0,), accumulate=True)
     total = index_op(total, line, dims=(0,))
     return c._with(sub(shifted, log(total)) if log_ else div(exp(shifted), total))
@@ -491,6 +495,8 @@ def _in_place(name: str) -> None:
     def method(self: Any, *args: Any, **kwargs: Any) -> Any:
         if state() & GRAD:
             in_place.refuse_rewriting(self)
+        if name in ZERO_STAYS and not self._sorted:
+            raise ArgumentError(f"{label} requires coalesced input: call coalesce() first")
         made = (vars(SparseTensor).get(name) or METHODS[name])(self, *args, **kwargs)
         if name not in _TURNED_IN_PLACE:
             if not isinstance(made, SparseTensor) or tuple(made.shape) != tuple(self.shape):

@@ -49,7 +49,8 @@ def _by_number(name: str) -> Rule:
         if not isinstance(a, SparseTensor) or isinstance(b, Tensor) and len(b.shape):
             raise NotSupported(f"{name}: a sparse tensor is divided by numbers only; the quotient "
                                "by a tensor would be dense (0/0)")
-        return a._with(FUNCTIONS[name](a.coalesce()._held if name != "div" else a._held, b))
+        c = a if name == "div" else a.coalesce()
+        return c._with(FUNCTIONS[name](c._held, b))
     return rule
 
 
@@ -156,14 +157,16 @@ def _stack(*xs: Any, dim: int) -> Any:
 
 
 def _nan_to_num(x: Any, *, nan: Any, high: Any, low: Any) -> Any:
-    return x._with(FUNCTIONS["nan_to_num"](x.coalesce()._held, nan, high, low))
+    c = x.coalesce()
+    return c._with(FUNCTIONS["nan_to_num"](c._held, nan, high, low))
 
 
 RULES: dict[str, Rule] = {
     "add": _add, "add_scaled": _add, "sub": _sub, "sub_scaled": _sub, "mul": _mul,
     "div": _by_number("div"), "floor_divide": _by_number("floor_divide"), "pow": _pow,
     "addmm": _addmm, "sum": _sum, "sum_all": _sum, "any": _any, "linalg_vector_norm": _norm,
-    "bmm": _bmm, "linear": _linear, "cat": _cat, "stack": _stack, "nan_to_num": _nan_to_num,
+    "bmm": _bmm, "mv": lambda a, v: a @ v, "linear": _linear, "cat": _cat, "stack": _stack,
+    "nan_to_num": _nan_to_num,
     "t": SparseTensor.t,
     "transpose": SparseTensor.transpose, "permute": lambda x, *, dims: x.permute(dims),
     "unsqueeze": SparseTensor.unsqueeze, "select": SparseTensor.select,

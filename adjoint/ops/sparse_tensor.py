@@ -17,6 +17,7 @@ from adjoint.base.dtypes import I64
 from adjoint.base.errors import ArgumentError, DTypeError, IndexOutOfRange, NotSupported, ShapeError
 from adjoint.core.modes import warn_as_pytorch
 from adjoint.core.tensor import Tensor, wrap
+from adjoint.ops.arrange import linear, ordered
 from adjoint.ops.device import (
     layout,
     sparse_bsc,
@@ -335,7 +336,12 @@ class SparseTensor(Tensor, own=True):
             held = FUNCTIONS["cat"]((self._held, other._held))
             total = make(both, held, tuple(self.shape), False,
                          *((self.layout, self._block) if alike else ()))
-            return total.coalesce() if self._sorted and other._sorted else total
+            split = tuple(self.shape)[:self.sparse_dim()]
+            if not (ordered(self._at, split) and ordered(other._at, split)):
+                return total
+            merged = total.coalesce()
+            merged._sorted = self._sorted and other._sorted
+            return merged
         if isinstance(other, (Tensor, np.ndarray)):
             return add(other, self.to_dense())
         raise DTypeError("add: a number added to a sparse tensor would make it dense; use "
@@ -559,7 +565,8 @@ def make(at: Array, values: Any, shape: Any, sorted_: bool, kind: layout = spars
     t.array = SparseArray(tuple(shape), values.dtype.dtype)
     t._edge = t._cell = None
     t._rg = values.requires_grad
-    t._at, t._held, t._sorted, t.layout, t._block = at, values, sorted_, kind, block
+    t._at, t._held, t.layout, t._block = at, values, kind, block
+    t._sorted = sorted_ or at.shape[1] < 2          # one position does not repeat
     return t
 
 
@@ -580,14 +587,6 @@ def in_blocks(blocks: Array, high: int, wide: int) -> Array:
     return (blocks[:, :, None] * [[[high]], [[wide]]] + inner).reshape(2, -1).astype(I64)
 
 
-def linear(at: Array, shape: Any) -> Array:
-    """Positions as numbers in row-major order."""
-    if not len(shape):
-        return np.zeros(at.shape[1], I64)
-    return np.ravel_multi_index(tuple(at), tuple(shape)).astype(I64) if at.size else np.zeros(
-        at.shape[1], I64)
-
-
 def picked(dense: Any, at: Array) -> Any:
     """Elements (or dense slices) of a tensor at positions."""
     split = at.shape[0]
@@ -596,5 +595,5 @@ def picked(dense: Any, at: Array) -> Any:
 
 
 Tensor.layout = strided  # type: ignore[attr-defined]  # a constant of dense tensors
-__all__ = ["SparseArray", "SparseTensor", "layout", "linear", "make", "picked", "sparse_coo",
-           "sparse_csr", "strided"]
+__all__ = ["SparseArray", "SparseTensor", "layout", "make", "picked", "sparse_coo", "sparse_csr",
+           "strided"]
