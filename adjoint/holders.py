@@ -47,6 +47,7 @@ class Holder(Tensor):
 
     RULES: ClassVar[dict[str, Rule]] = {}
     __array_ufunc__ = None
+    is_nested = False
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
         return object.__new__(cls)
@@ -56,7 +57,8 @@ class Holder(Tensor):
         if not all(issubclass(t, Holder) or t is Tensor for t in types):
             return NotImplemented
         name = func.__name__
-        if isinstance(func, Accessor):
+        reads = isinstance(func, Accessor)
+        if reads:
             if name == "__set__":
                 return setattr(args[0], func.of, args[1])
             name = func.of
@@ -65,9 +67,12 @@ class Holder(Tensor):
             return rule(func, *args, **(kwargs or {}))
         for kind in cls.__mro__[:cls.__mro__.index(Holder) + 1]:
             found = kind.__dict__.get(name)
+            if isinstance(found, property):
+                return found.__get__(args[0])
             if found is not None:
-                return (found.__get__(args[0]) if isinstance(found, property)
-                        else found(*args, **(kwargs or {})))
+                return found if reads else found(*args, **(kwargs or {}))
+        if reads and name.startswith("is_"):
+            return func(args[0]._held)
         return cls._refused(func, name)
 
     @classmethod

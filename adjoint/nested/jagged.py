@@ -275,8 +275,7 @@ def _trailing(f: Any, t: NestedTensor, count: int = 1) -> None:
 @rules(RULES, "layer_norm", "rms_norm")
 def norm(f: Any, input: NestedTensor, normalized_shape: Any, *args: Any, **kwargs: Any) -> Any:
     """Over the last axes."""
-    if len(normalized_shape) < input.dim() - input._ragged_idx:
-        _trailing(f, input, len(normalized_shape))
+    _trailing(f, input, len(normalized_shape))
     return input._with(f(input._held, normalized_shape, *args, **kwargs))
 
 

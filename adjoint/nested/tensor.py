@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import weakref
 from collections.abc import Sequence
 from typing import Any
 
@@ -22,6 +23,7 @@ from adjoint.ops.device import jagged, strided
 from adjoint.ops.public import FUNCTIONS as F
 
 _count = itertools.count(1)
+_known: dict[int, tuple[Any, dict[str, Any]]] = {}
 
 
 class NestedInt(SymInt):
@@ -68,11 +70,21 @@ class NestedInt(SymInt):
 
 def extent_of(offsets: Tensor) -> NestedInt:
     """The ragged extent that belongs to these offsets (or lengths): one per tensor of them."""
-    found = offsets.__dict__.get("_nested_int")
-    if found is None:
-        found = offsets.__dict__["_nested_int"] = NestedInt(next(_count))
-    made: NestedInt = found
+    known = _notes(offsets)
+    if "extent" not in known:
+        known["extent"] = NestedInt(next(_count))
+    made: NestedInt = known["extent"]
     return made
+
+
+def _notes(t: Tensor) -> dict[str, Any]:
+    """What is known of a tensor of offsets or lengths, for as long as it lives; not among its
+    attributes, which are copied and saved."""
+    found = _known.get(id(t))
+    if found is None:
+        key = id(t)
+        found = _known[key] = weakref.ref(t, lambda _: _known.pop(key, None)), {}
+    return found[1]
 
 
 def out_of_range(dim: int, rank: int) -> IndexOutOfRange:
@@ -148,13 +160,13 @@ class NestedTensor(Holder):
 
     def rows(self) -> tuple[Any, Any, Any]:
         """(part, place in the part, place in the values) of each place of the ragged axis."""
-        key = self._offsets.__dict__ if self._lengths is None else self._lengths.__dict__
-        found = key.get("_rows")
+        known = _notes(self._offsets if self._lengths is None else self._lengths)
+        found = known.get("rows") if self._lengths is None else None
         if found is None:
             starts, lengths = self.starts_and_lengths()
             part = np.repeat(np.arange(len(lengths)), lengths)
             place = np.arange(len(part)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-            found = key["_rows"] = part, place, place + starts[part]
+            found = known["rows"] = part, place, place + starts[part]
         return found
 
     @property

@@ -174,14 +174,12 @@ def joined(f: Any, tensors: Any, *args: Any, **kwargs: Any) -> Any:
 
 
 # ------------------------------------------------------------------ reductions
-@rules(RULES, *REDUCE_NAMES)
+@rules(RULES, *(n for n in REDUCE_NAMES if n != "norm"))
 def reduce(f: Any, input: MaskedTensor, dim: Any = None, keepdim: bool = False,
            **kwargs: Any) -> Any:
     """Of the elements that have a value; a result of none has none."""
     name, t = _name(f), input.to_dense()
     data, mask = t._held, t._mask
-    if name == "norm":
-        return _norm(t, dim, keepdim, **kwargs)
     if name == "all":
         chosen = F["where"](mask, data.bool(), F["ones_like"](mask))
         found = chosen.all() if dim is None else chosen.all(dim, keepdim)
@@ -198,13 +196,12 @@ def _any(mask: Any, dim: Any, keepdim: bool) -> Any:
     return mask.any(dims, keepdim) if mask.dim() else mask
 
 
-def _norm(t: MaskedTensor, order: Any, dim: Any, **kwargs: Any) -> Any:
-    """The vector norm; its order comes before the axes."""
-    p, dim = kwargs.pop("p", 2.0 if order is None else order), kwargs.pop("dim", dim or None)
-    keepdim = bool(kwargs.pop("keepdim", False))
-    kwargs.pop("out", None)
-    found = reductions.norm(t._held, 2.0 if p == "fro" else p, dim, keepdim=keepdim,
-                            mask=t._mask, **kwargs)
+@rules(RULES, "norm")
+def norm(f: Any, input: MaskedTensor, p: Any = 2.0, dim: Any = None, keepdim: bool = False,
+         out: Any = None, dtype: Any = None) -> Any:
+    """The vector norm of the elements that have a value."""
+    t, order = input.to_dense(), 2.0 if p in (None, "fro") else p
+    found = reductions.norm(t._held, order, dim, keepdim=keepdim, dtype=dtype, mask=t._mask)
     return made(found, _any(t._mask, dim, keepdim))
 
 
