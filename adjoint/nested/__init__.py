@@ -248,7 +248,8 @@ def to_padded_tensor(input: Any, padding: float, output_size: Any = None, out: A
     Raises ShapeError if `output_size` is too small (layout strided), NotSupported for a tensor that
     is not nested.
 
-    >>> to_padded_tensor(nested_tensor([[1.0, 2.0], [3.0]]), -1.0)
+    >>> import adjoint as ad
+    >>> ad.nested.nested_tensor([[1.0, 2.0], [3.0]]).to_padded_tensor(-1.0)
     tensor([[ 1.,  2.],
             [ 3., -1.]])
     """
