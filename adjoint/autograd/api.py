@@ -27,10 +27,14 @@ def _as_tuple(x: Any) -> tuple[Any, ...]:
 
 def _insides(x: Any) -> tuple[Any, ...]:
     """As `_as_tuple`; of tensors that show another one (sparse and nested ones), the other."""
-    if type(x) is Tensor:
-        return (x,)
-    held = [getattr(t, "_held", None) for t in _as_tuple(x)]
-    return tuple([t if h is None else h for t, h in zip(_as_tuple(x), held, strict=True)])
+    many = _as_tuple(x)
+    for t in many:
+        if type(t) is not Tensor and t is not None and getattr(t, "_held", None) is not None:
+            break
+    else:
+        return many
+    held = [getattr(t, "_held", None) for t in many]
+    return tuple([t if h is None else h for t, h in zip(many, held, strict=True)])
 
 
 def _ones(t: Tensor) -> Any:
