@@ -7,20 +7,22 @@ one line. Programs run as Python.
 from __future__ import annotations
 
 import builtins
+import copy
 import importlib
 import warnings
 from collections.abc import Callable
 from types import UnionType
-from typing import Any, Final, NoReturn, TypeVar, Union, get_args, get_origin
+from typing import Any, Final, NamedTuple, NoReturn, TypeVar, Union, get_args, get_origin
 
 import numpy as np
 
 from adjoint.base import tree
 from adjoint.base.aval import MetaArray
 from adjoint.base.dtypes import complex128
-from adjoint.base.errors import ArgumentError, NotSupported
+from adjoint.base.errors import ArgumentError, AutogradError, NotSupported
 from adjoint.base.errors import missing as _missing_in
 from adjoint.core.tensor import Tensor
+from adjoint.futures import Future
 
 T = TypeVar("T")
 __path__: list[str] = []               # a package, as there: `jit.annotations` is imported from it
@@ -188,9 +190,36 @@ def trace_module(mod: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
     return mod
 
 
-def freeze(mod: Any, *args: Any, **kwargs: Any) -> Any:
-    """Raises: there is no compiled module to freeze."""
-    _absent("freeze", "call model.eval() and use inference_mode()")
+def freeze(mod: Any, preserved_attrs: Any = None, optimize_numerics: bool = True,
+           preserve_parameters: bool = False) -> Any:
+    """A copy of a module in eval mode whose parameters, in the same memory, are constants: nothing
+    is differentiated by them. The program is the module's own, so that all attributes stay."""
+    if mod.training:
+        raise AutogradError("Freezing is currently only implemented for modules in eval mode. "
+                            "Please call .eval() on your module before freezing.")
+    kept = {id(p): p if preserve_parameters else type(p)(p.detach(), requires_grad=False)
+            for p in mod.parameters()}
+    return copy.deepcopy(mod, kept)
+
+
+def fork(func: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """A Future that holds what `func` gives: it has run when this returns, as in PyTorch outside
+    of compiled programs."""
+    future = Future()
+    future.set_result(func(*args, **kwargs))
+    return future
+
+
+def wait(future: Any) -> Any:
+    """What a `fork` gave."""
+    return future.wait()
+
+
+class Attribute(NamedTuple):
+    """A value and the type that PyTorch's compiler would take it for; both are kept."""
+
+    value: Any
+    type: Any
 
 
 def save(m: Any, f: Any, _extra_files: Any = None) -> None:
@@ -210,7 +239,8 @@ def __getattr__(name: str) -> Any:
     return _missing(name)
 
 
-__all__ = ["Error", "Final", "TracerWarning", "annotate", "export", "freeze", "ignore",
+__all__ = ["Attribute", "Error", "Final", "TracerWarning", "annotate", "export", "fork", "freeze",
+           "ignore",
            "interface", "is_scripting", "is_tracing", "isinstance", "load",
            "optimize_for_inference", "save", "script", "script_if_tracing", "script_method",
-           "trace", "trace_module", "unused"]
+           "trace", "trace_module", "unused", "wait"]

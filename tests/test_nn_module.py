@@ -364,3 +364,13 @@ def test_a_compiled_module_is_the_module_with_other_names() -> None:
     assert ad.compile(c) is c and ad.compile(m, disable=True) is m and ad.compile(Net) is Net
     with pytest.raises(TypeError, match="no len"):
         len(ad.compile(nn.Linear(2, 2)))
+
+
+def test_sizes_can_be_tensors_of_one_integer() -> None:
+    """Models compute their sizes with tensors; floats and truth values are refused."""
+    three = ad.tensor(3)
+    assert nn.Linear(three, 2)(ad.ones(1, 3)).shape == (1, 2)
+    assert nn.Embedding(three, three)(ad.tensor([1])).shape == (1, 3)
+    for wrong in (ad.tensor(3.0), ad.tensor(True), ad.tensor([3])):
+        with pytest.raises(TypeError, match="must be an integer"):
+            nn.Linear(wrong, 2)                                 # type: ignore[arg-type]  # wrong

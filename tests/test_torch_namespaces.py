@@ -20,10 +20,23 @@ def test_jit_marks_change_nothing_and_compilers_say_that_there_is_none():
     model = ad.nn.Linear(2, 2)
     assert ad.jit.script(model) is model and not ad.jit.is_scripting()
     assert ad.jit.annotate(list, [1]) == [1] and not ad.jit.is_tracing()
-    for call in (lambda: ad.jit.load("x"), lambda: ad.jit.save(model, "x"),
-                 lambda: ad.jit.freeze(model)):
+    for call in (lambda: ad.jit.load("x"), lambda: ad.jit.save(model, "x")):
         with pytest.raises(NotImplementedError, match="there is no TorchScript here; "):
             call()
+
+
+def test_jit_freezes_and_forks():
+    model = ad.nn.Sequential(ad.nn.Linear(2, 2), ad.nn.ReLU())
+    with pytest.raises(RuntimeError, match="modules in eval mode"):
+        ad.jit.freeze(model)
+    frozen, x = ad.jit.freeze(model.eval()), ad.ones(1, 2)
+    assert frozen is not model and model(x).requires_grad and not frozen(x).requires_grad
+    with ad.no_grad():
+        model[0].weight.add_(1)
+    assert frozen(x).equal(model(x))
+    assert ad.jit.freeze(model, preserve_parameters=True)(x).requires_grad
+    assert ad.jit.wait(ad.jit.fork(lambda a, b: a + b, 2, b=3)) == 5
+    assert ad.jit.Attribute(1, int).value == 1
 
 
 def test_jit_trace_runs_the_model_on_its_examples_and_gives_it_back():

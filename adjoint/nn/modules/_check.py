@@ -26,7 +26,9 @@ def positive(layer: str, *, zero_ok: bool = False, **sizes: Any) -> None:
     """ArgumentError unless every size is an integer > 0 (>= 0 with ``zero_ok``)."""
     low = 0 if zero_ok else 1
     for name, value in sizes.items():
-        if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
+        whole = isinstance(value, (int, np.integer)) or (      # (models compute sizes as tensors)
+            isinstance(value, Tensor) and value.ndim == 0 and value.array.dtype.kind in "iu")
+        if isinstance(value, bool) or not whole:
             raise DTypeError(f"{layer}: {name} must be an integer, got {value!r} "
                              f"({type(value).__name__})")
         if value < low:
