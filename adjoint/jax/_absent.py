@@ -174,12 +174,12 @@ NAMES: dict[str, tuple[str, str]] = {
              "valid_jaxtype:_inside.valid_jaxtype"),
     "custom_derivatives": (_PROGRAM, "custom_jvp_call_p "
                            "custom_vjp_call_p custom_vjp_primal_tree_values"),
-    "debug": (_DEVICES, "inspect_array_sharding visualize_array_sharding visualize_sharding"),
+    "debug": (_DEVICES, "visualize_array_sharding visualize_sharding"),
     "lax": (_PROGRAM, "*_p"),
     "lax.linalg": (_PROGRAM, "*_p"),
     "sharding": (_DEVICES, "AbstractDevice ManualAxisType auto_axes explicit_axes "
                  "get_mesh reshard set_mesh use_abstract_mesh"),
-    "stages": (_BINARY, "ArgInfo Compiled CompilerOptions"),
+    "stages": (_BINARY, "CompilerOptions"),
 }
 _HERE = __name__.rpartition(".")[0]
 

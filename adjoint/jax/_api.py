@@ -14,7 +14,6 @@ import numpy as np
 from adjoint import func as _func
 from adjoint.autograd.selective import Policy
 from adjoint.base.aval import MetaArray
-from adjoint.base.errors import NotSupported
 from adjoint.base.tree import unflatten
 from adjoint.core.rehearsal import apart
 from adjoint.core.tensor import wrap
@@ -29,8 +28,10 @@ from adjoint.jax._array import (
 from adjoint.jax._dtypes import FLAGS, config
 from adjoint.jax._flat import Hidden, Leaves, in_range, is_key, leaf, outputs
 from adjoint.jax._keys import KeyArray, KeyType
+from adjoint.jax._leaks import leaks_told
 from adjoint.jax._table import finite
 from adjoint.jax._trace import RUN, in_the_open, taping, traced
+from adjoint.jax.errors import JaxRuntimeError
 from adjoint.jax.tree_util import flat, keystr, tree_leaves_with_path, tree_map
 
 F = Callable[..., Any]
@@ -97,8 +98,9 @@ def _hashable(x: Any) -> None:
 class Jitted:
     """A function that `jit` was called on. It runs as it is written, each time."""
 
-    def __init__(self, fun: F, nums: Any, names: Any) -> None:
+    def __init__(self, fun: F, nums: Any, names: Any, donated: Any = ()) -> None:
         wraps(fun)(self)
+        self.donated = frozenset(donated)
         self.fun = fun
         self.nums, self.names = _statics(fun, nums, names)
 
@@ -107,14 +109,18 @@ class Jitted:
             return self.fun(*args, **kwargs)
         if RUN.recording is not None and (made := self._recorded(args, kwargs)) is not None:
             return made[0]
-        with traced():
-            given, named = self._given(args, kwargs)
-            found = self.fun(*given, **named)
-        found = _results(found, self.fun)
+        with leaks_told():
+            found = self._traced(args, kwargs)
         if config.watched:
             for x in (y for y in Leaves(found).arrays if not is_key(y)):
                 finite(x, f"jit({getattr(self.fun, '__name__', 'fun')})")
         return found
+
+    def _traced(self, args: Any, kwargs: Any) -> Any:
+        with traced():
+            given, named = self._given(args, kwargs)
+            found = self.fun(*given, **named)
+        return _results(found, self.fun)
 
     def _given(self, args: Any, kwargs: Any) -> tuple[list[Any], dict[str, Any]]:
         """The arguments as the function sees them."""
@@ -158,39 +164,14 @@ class Jitted:
         """`jax.eval_shape` of it."""
         return eval_shape(self.fun, *args, **kwargs)
 
-    def lower(self, *args: Any, **kwargs: Any) -> Lowered:
-        """The function with its arguments' shapes, of which `compile()` gives it back."""
-        return Lowered(self, args, kwargs)
+    def trace(self, *args: Any, **kwargs: Any) -> Any:
+        """The function with its arguments' types: `stages.Traced`."""
+        from adjoint.jax.stages import Traced
+        return Traced(self, args, kwargs)
 
-    trace = lower
-
-
-class Lowered:
-    """What `jit(f).lower(...)` gives. There is no program in it: `compile()` is the function."""
-
-    def __init__(self, run: Jitted, args: Any, kwargs: Any) -> None:
-        self.run, self._given = run, (args, kwargs)
-        self.out_info = run.eval_shape(*args, **kwargs)
-
-    @property
-    def jaxpr(self) -> Any:
-        """The program of the function."""
-        args, kwargs = self._given
-        from adjoint.jax._record import make_jaxpr
-        return make_jaxpr(self.run.fun, tuple(self.run.nums))(*args, **kwargs)
-
-    def compile(self, *_: Any, **__: Any) -> Jitted:
-        """The function."""
-        return self.run
-
-    def lower(self) -> Lowered:
-        """Itself."""
-        return self
-
-    def as_text(self, *_: Any, **__: Any) -> str:
-        """NotSupported: no program is made."""
-        raise NotSupported("jit(f).lower(...).as_text(): nothing is compiled here, functions run "
-                           "as they are written; jax.make_jaxpr(f)(...) gives the program of one")
+    def lower(self, *args: Any, **kwargs: Any) -> Any:
+        """The same as `stages.Lowered`, of which `compile()` gives the function for these types."""
+        return self.trace(*args, **kwargs).lower()
 
 
 def _arrays(tree: Any, fun: F, at: int | str) -> Any:
@@ -262,12 +243,12 @@ def jit(fun: Any = None, /, *, static_argnums: Any = None, static_argnames: Any 
                        donate_argnums=donate_argnums, donate_argnames=donate_argnames)
     if not callable(fun):
         raise TypeError(f"Expected a callable value, got {fun!r}")
-    both = _check_marked(fun, static_argnums, static_argnames, "static") & _check_marked(
-        fun, donate_argnums, donate_argnames, "donate")
+    donated = _check_marked(fun, donate_argnums, donate_argnames, "donate")
+    both = _check_marked(fun, static_argnums, static_argnames, "static") & donated
     if both:
         raise ValueError("static_argnames and donate_argnames cannot intersect. Argument names "
                          f"{both} appear in both static_argnames and donate_argnames")
-    return Jitted(fun, static_argnums, static_argnames)
+    return Jitted(fun, static_argnums, static_argnames, donated)
 
 
 # ------------------------------------------------------------------ shapes without values
@@ -398,31 +379,49 @@ def checkpoint(fun: F | None = None, *, concrete: bool = False, prevent_cse: boo
 # ------------------------------------------------------------------ callbacks
 def pure_callback(callback: F, result_shape_dtypes: Any, *args: Any, sharding: Any = None,
                   vmap_method: Any = None, vectorized: bool = False, **kwargs: Any) -> Any:
-    """The output of a function of NumPy arrays, without a derivative."""
-    shapes = tree_map(lambda s: s, result_shape_dtypes)
-    wanted, spec = flat(shapes)
+    """The output of a function of arrays that show their values, without a derivative.
+
+    result_shape_dtypes  its shapes and dtypes, in the structure of its output
+    vmap_method          under `vmap`: "sequential" calls it once per example; "expand_dims" once,
+                         with the examples in front and 1 where an argument is not mapped;
+                         "broadcast_all" repeats those; None refuses
+
+    Raises ValueError for another method and under derivatives, NotImplementedError under `vmap`
+    without one, JaxRuntimeError where the callback raises or gives other shapes.
+
+    >>> from adjoint import jax
+    >>> jax.pure_callback(lambda x: x + 1, jax.ShapeDtypeStruct((), "float32"), 1.0)
+    Array(2., dtype=float32)
+    """
+    from adjoint.jax._host import METHODS, host_call
+    if vmap_method not in (*METHODS, None):
+        raise ValueError(f"vmap_method must be one of the allowed methods {[*METHODS, None]}, but "
+                         f"got: {vmap_method}")
+    wanted, spec = flat(result_shape_dtypes)
+    if any([np.dtype(w.dtype).itemsize > np.dtype(ShapeDtypeStruct((), w.dtype).dtype).itemsize
+            for w in wanted if not hasattr(w.dtype, "words")]):
+        raise ValueError("result_shape_dtypes cannot specify 64-bit types when `jax_enable_x64` is "
+                         "disabled")
     if quiet():
-        return tree_map(_meta, shapes)
+        return tree_map(_meta, result_shape_dtypes)
     given = Leaves((args, kwargs))
 
     def run(*values: Any) -> Any:
-        ins, named = unflatten(list(values), given.spec)
         with in_the_open():
-            outs, found = flat(callback(*ins, **named))
+            ins, named = given.tree([wrap(np.array(v)) for v in values])
+            try:
+                outs, found = flat(callback(*ins, **named))
+            except Exception as error:
+                raise JaxRuntimeError("INTERNAL: CpuCallback error calling callback: "
+                                      f"{type(error).__name__}: {error}") from error
         if len(outs) != len(wanted):
-            raise ValueError(f"pure_callback: the callback gave {found.leaves} arrays, "
-                             f"{len(wanted)} were announced")
-        return [_announced(o, w) for o, w in zip(outs, wanted, strict=True)]
-    from adjoint.jax._host import host_call
-    return unflatten([make(t) for t in host_call(run, given.tensors, wanted)], spec)
-
-
-def _announced(x: Any, want: Any) -> Any:
-    value = np.asarray(x)
-    if value.shape != tuple(want.shape):
-        raise RuntimeError(f"pure_callback: the callback returned an array of shape {value.shape}, "
-                           f"{tuple(want.shape)} was announced")
-    return value.astype(ShapeDtypeStruct(want.shape, want.dtype).dtype)
+            raise JaxRuntimeError("INTERNAL: CpuCallback error calling callback: Mismatched number "
+                                  f"of outputs from callback. Expected: {len(wanted)}, Actual: "
+                                  f"{found.leaves}")
+        return outs or [0]
+    kinds = wanted or [ShapeDtypeStruct((), np.int32)]          # (effects alone: it is called too)
+    found = host_call(run, given.tensors, kinds, "legacy_vectorized" if vectorized else vmap_method)
+    return unflatten([make(t) for t in found[:len(wanted)]], spec)
 
 
 # ------------------------------------------------------------------ devices

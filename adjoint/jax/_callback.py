@@ -4,7 +4,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from adjoint.base.errors import NotSupported
 from adjoint.jax._api import pure_callback
 from adjoint.jax._array import is_mapped
 from adjoint.jax._flat import Leaves, is_key
@@ -15,12 +14,11 @@ def io_callback(callback: Callable[..., Any], result_shape_dtypes: Any, *args: A
                 sharding: Any = None, ordered: bool = False, **kwargs: Any) -> Any:
     """The output of a function of NumPy arrays that has effects, called where it stands.
 
-    ValueError under derivatives, NotSupported under vmap, where one call stands for many.
+    Under vmap it is called once per example, which `ordered` refuses: ValueError, as derivatives.
     """
     given = Leaves((args, kwargs))
     if followed(given.tensors):
         raise ValueError("IO callbacks do not support JVP.")
-    if any(is_mapped(a) for a in given.arrays if not is_key(a)):
-        raise NotSupported("io_callback under vmap: jax.debug.callback is called once per example, "
-                           "and pure_callback gives an output for each")
-    return pure_callback(callback, result_shape_dtypes, *args, **kwargs)
+    if ordered and any([is_mapped(a) for a in given.arrays if not is_key(a)]):
+        raise ValueError("Cannot `vmap` ordered IO callback.")
+    return pure_callback(callback, result_shape_dtypes, *args, vmap_method="sequential", **kwargs)

@@ -12,7 +12,7 @@ from adjoint import func as _func
 from adjoint.base.dtypes import is_inexact
 from adjoint.base.tree import beside, unflatten
 from adjoint.core.tensor import wrap
-from adjoint.jax._array import Array, as_array, describe, make, moves
+from adjoint.jax._array import Array, as_array, describe, is_traced, make, moves
 from adjoint.jax._flat import FLOAT0, Leaves, conjugate, is_key, leaf, zeros
 from adjoint.jax._trace import RUN, pulling
 from adjoint.jax.errors import UnexpectedTracerError
@@ -129,6 +129,23 @@ def _arguments_only(name: str, fun: Any, call: _Called) -> None:
                 f"{word!r} would get no derivative; pass it as an argument")
 
 
+def _no_tracers(args: Sequence[Any], nums: Sequence[int]) -> None:
+    """UnexpectedTracerError for traced values where no derivative is to be taken."""
+    for i in nums:
+        if any([type(x) is Array and is_traced(x) for x in flat(args[i])[0]]):
+            raise UnexpectedTracerError(
+                "Found a JAX Tracer object passed as an argument to a custom_vjp function in a "
+                "position indicated by nondiff_argnums as non-differentiable. Tracers cannot be "
+                "passed as non-differentiable arguments to custom_vjp functions; instead, "
+                "nondiff_argnums should only be used for arguments that can't be or contain JAX "
+                f"tracers, e.g. function-valued arguments. Here it is argument {i}.")
+
+
+def _stopped(x: Any) -> Any:
+    """A leaf without a derivative."""
+    return make(x.tensor.detach(), x.weak_type) if type(x) is Array and moves(x.tensor) else x
+
+
 class _Called:
     """One call: the moving arguments as tensors, the others beside them."""
 
@@ -206,7 +223,9 @@ class custom_jvp(_Ruled):
         if self.rule is None:
             raise AttributeError(f"No JVP defined for custom_jvp function {self.__name__} using "
                                  "defjvp.")
-        call = _Called(self._bound(args, kwargs), self.nondiff_argnums)
+        bound = [tree_map(_stopped, a) if i in self.nondiff_argnums else a
+                 for i, a in enumerate(self._bound(args, kwargs))]
+        call = _Called(bound, self.nondiff_argnums)
         for part in (self.fun, self.rule):
             _arguments_only(self.__name__, part, call)
         made = _recorded("custom_jvp_call", self, call, jvp=self.rule)
@@ -283,7 +302,9 @@ class custom_vjp(_Ruled):
         if self.fwd is None:
             raise AttributeError(f"No VJP defined for custom_vjp function {self.__name__} using "
                                  "defvjp.")
-        call = _Called(self._bound(args, kwargs), self.nondiff_argnums)
+        bound = self._bound(args, kwargs)
+        _no_tracers(bound, self.nondiff_argnums)
+        call = _Called(bound, self.nondiff_argnums)
         for part in (self.fun, self.fwd, self.bwd):
             _arguments_only(self.__name__, part, call)
         made = _recorded("custom_vjp_call", self, call, fwd=self.fwd, bwd=self.bwd)

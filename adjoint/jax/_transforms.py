@@ -26,6 +26,7 @@ from adjoint.jax._flat import (
     leaf,
     source_of,
 )
+from adjoint.jax._leaks import leaks_told
 from adjoint.jax._trace import pulling, taping, traced
 from adjoint.jax.tree_util import (
     Partial,
@@ -529,8 +530,7 @@ def vmap(fun: F, in_axes: Any = 0, out_axes: Any = 0, axis_name: Any = None,
     callable_or_error(fun, "vmap")
     _check_specs(in_axes, out_axes)
 
-    @wraps(fun)
-    def run(*args: Any, **kwargs: Any) -> Any:
+    def mapped(args: Any, kwargs: Any) -> Any:
         if axis_size is None and not flat((args, kwargs))[0]:
             raise ValueError("vmap wrapped function must be passed at least one argument "
                              "containing an array or axis_size must be specified, got empty "
@@ -546,10 +546,15 @@ def vmap(fun: F, in_axes: Any = 0, out_axes: Any = 0, axis_name: Any = None,
             found = f(*tensors)
             places[:] = _places(out_axes, f.out)
             return found
-        mapped = _func.vmap(inner, tuple(axes), 0, axis_name=axis_name,
-                            axis_size=axis_size)(*f.given.tensors)
+        found = _func.vmap(inner, tuple(axes), 0, axis_name=axis_name,
+                           axis_size=axis_size)(*f.given.tensors)
         return f.out.tree([_placed(t, p, a) for t, p, a in zip(
-            mapped, places, f.out.arrays, strict=True)])
+            found, places, f.out.arrays, strict=True)])
+
+    @wraps(fun)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        with leaks_told():
+            return mapped(args, kwargs)
     return run
 
 

@@ -5,6 +5,8 @@ from collections.abc import Callable, Sequence
 from functools import update_wrapper, wraps
 from typing import Any
 
+import numpy as _np
+
 from adjoint import func as _func
 from adjoint.base.errors import missing as _missing
 from adjoint.base.tree import unflatten as _unflatten
@@ -107,7 +109,7 @@ class custom_vmap:
     def _by(self, flatly: _Flat, size: int, mask: Sequence[bool], ts: Sequence[Any]) -> Any:
         if self.vmap_rule is None:
             raise AttributeError(f"No batching rule defined for custom_vmap function "
-                                 f"{self.__name__} using def_vmap")
+                                 f"{self.__name__} using def_vmap.")
         args, kwargs = flatly.given.tree(ts)
         flags = _unflatten(list(mask), flatly.given.spec)
         if kwargs:
@@ -116,7 +118,7 @@ class custom_vmap:
         found, out_batched = self.vmap_rule(size, list(flags[0]), *args)
         flatly.out = _Leaves(found, "Output")
         marks, spec = _flat(out_batched)
-        if spec != flatly.out.spec:
+        if spec != flatly.out.spec or not all([isinstance(m, (bool, _np.bool_)) for m in marks]):
             raise ValueError("structure of output value and output batching specification returned "
                              f"by custom vmap rule ({getattr(self.vmap_rule, '__name__', 'rule')}) "
                              f"do not match.\nOutput values: {flatly.out.treedef}\nBatching spec: "

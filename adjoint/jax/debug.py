@@ -38,6 +38,9 @@ def _examples(arrays: list[Any]) -> Any:
 def callback(callback: Callable[..., Any], *args: Any, ordered: bool = False, **kwargs: Any
              ) -> None:
     """Call a function with the values, once per example of a vmap; its output is dropped."""
+    if not callable(callback):
+        raise TypeError("first argument to jax.debug.callback must be callable, but got an object "
+                        f"of type {type(callback)}")
     if _quiet():
         return
     leaves, spec = _flat((args, kwargs))
@@ -54,12 +57,35 @@ def callback(callback: Callable[..., Any], *args: Any, ordered: bool = False, **
 def print(fmt: str, *args: Any, ordered: bool = False, partitioned: bool = False, **kwargs: Any
           ) -> None:
     """Print values inside of transformed functions: `jax.debug.print("x = {x}", x=x)`."""
-    fields = [f for _, f, _, _ in string.Formatter().parse(fmt) if f is not None]
-    if (args or kwargs) and not fields:
-        raise TypeError("jax.debug.print: the format string has no placeholder for the arguments")
+    _placed(fmt, args, kwargs)
     import builtins
     callback(lambda *a, **k: builtins.print(fmt.format(*map(_host, a), **{
         n: _host(v) for n, v in k.items()})), *args, ordered=ordered, **kwargs)
+
+
+class _Places(string.Formatter):
+    """What a format string uses, without formatting it."""
+
+    def format_field(self, value: Any, format_spec: str) -> str:
+        return ""
+
+    def check_unused_args(self, used_args: Any, args: Any, kwargs: Any) -> None:
+        spare = [a for i, a in enumerate(args) if i not in used_args]
+        if spare:
+            raise ValueError(f"Unused positional arguments to `jax.debug.print`: {spare}")
+        named = [k for k in kwargs if k not in used_args]
+        if named:
+            raise ValueError(f"Unused keyword arguments to `jax.debug.print`: {named}. You may be "
+                             "passing an f-string (i.e, `f\"{x}\"`) into `jax.debug.print` and "
+                             "instead should pass in a regular string.")
+
+
+def _placed(fmt: Any, args: Any, kwargs: Any) -> None:
+    """Check a format string and its arguments: IndexError or KeyError for what is not given,
+    ValueError for what is not used."""
+    if not isinstance(fmt, str):
+        raise TypeError(f"expected str, got {type(fmt).__name__}")
+    _Places().vformat(fmt, args, kwargs)
 
 
 def _host(x: Any) -> Any:
@@ -70,6 +96,13 @@ def breakpoint(**_: Any) -> None:
     """Python's debugger, where the program is."""
     import pdb
     pdb.set_trace()
+
+
+def inspect_array_sharding(value: Any, *, callback: Callable[[Any], Any]) -> None:
+    """Call a function with where an array lies: on the one device."""
+    from adjoint.jax.sharding import SingleDeviceSharding
+    _leaf(value)
+    callback(SingleDeviceSharding())
 
 
 __getattr__ = _lacking("debug")

@@ -26,6 +26,7 @@ from adjoint.jax._array import (
 )
 from adjoint.jax._dtypes import lattice
 from adjoint.jax._flat import Leaves, is_key, leaf, outputs
+from adjoint.jax._leaks import tells_leaks
 from adjoint.jax._trace import RUN, traced
 from adjoint.jax._util import canonicalize_axis
 from adjoint.jax.tree_util import (
@@ -92,6 +93,7 @@ def first_parameter(f: F, default: str = "carry") -> str:
         return default
 
 
+@tells_leaks
 def scan(f: F, init: Any, xs: Any = None, length: int | None = None, reverse: bool = False,
          unroll: int | bool = 1, _split_transpose: bool = False) -> Any:
     """(carry, y) = f(carry, x) along the first axis of `xs`: the last carry, and all y stacked.
@@ -164,6 +166,7 @@ def _abstract_run(body: F, carry: Leaves, rows: Leaves) -> None:
     body(carry.tensors, [wrap(np.zeros(a.shape[1:], a.dtype)) for a in rows.arrays])
 
 
+@tells_leaks
 def while_loop(cond_fun: F, body_fun: F, init_val: Any) -> Any:
     """Repeat `body_fun` while `cond_fun` holds. Unlike JAX's, it has reverse mode too."""
     state, name = Leaves(init_val), first_parameter(body_fun)
@@ -200,6 +203,7 @@ def while_loop(cond_fun: F, body_fun: F, init_val: Any) -> Any:
     raise TypeError("while_loop: the types of the carry do not settle")
 
 
+@tells_leaks
 def fori_loop(lower: Any, upper: Any, body_fun: F, init_val: Any, *, unroll: Any = None) -> Any:
     """val = body_fun(i, val) for i from lower to upper.
 
@@ -283,6 +287,7 @@ def _other(branch: F, given: Leaves) -> Leaves | None:
     return shapes_of(branch, given)
 
 
+@tells_leaks
 def cond(pred: Any, *args: Any, **kwargs: Any) -> Any:
     """true_fun(*operands) if `pred` else false_fun(*operands).
 
