@@ -20,6 +20,7 @@ from adjoint.base.dtypes import is_inexact
 from adjoint.base.tree import flatten, tree_map, unflatten
 from adjoint.core.tensor import Tensor, wrap
 from adjoint.numpy._index import forward_slices
+from adjoint.numpy._table import as_tensor
 from adjoint.ops.public import FUNCTIONS
 from adjoint.protocols import UFUNCS, sign_or_nan
 
@@ -187,7 +188,7 @@ def _of_ties(larger: str) -> F:
     best = _extreme(larger)
 
     def run(a: Any, b: Any) -> Any:
-        a, b = anp.array(a), anp.array(b)
+        a, b = as_tensor(a), as_tensor(b)
         where, nan = FUNCTIONS["where"], FUNCTIONS["isnan"]
         return where(nan(a), b, where(nan(b), a, best(a, b)))
     return run

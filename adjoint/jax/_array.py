@@ -46,15 +46,15 @@ class _ArrayType(type(Held)):  # type: ignore[misc] # the metaclass of what it i
 class Array(Held, metaclass=_ArrayType):
     """An array of JAX's: immutable, with `.at` for changed copies.
 
-    trace  the run that hides its values from Python; None where they can be seen
+    _trace  the run that hides its values from Python; None where they can be seen
     """
 
-    __slots__ = ("tensor", "weak_type", "trace", "__weakref__")
+    __slots__ = ("tensor", "weak_type", "_trace", "__weakref__")
     __array_priority__ = 100
     __hash__: Any = None
     tensor: Tensor
     weak_type: bool
-    trace: Trace | None
+    _trace: Trace | None
 
     def __new__(cls, *_: Any, **__: Any) -> Any:
         raise TypeError("jax.Array cannot be made directly; use jax.numpy.array or asarray")
@@ -262,13 +262,13 @@ class Array(Held, metaclass=_ArrayType):
 
     # methods of `jax.numpy`'s functions are found by name
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("_") or name not in _METHOD_NAMES:
+        if name.startswith("_") or name not in METHOD_NAMES:
             return Held.__getattr__(self, name)
         f = METHODS[name]
         return lambda *args, **kwargs: f(self, *args, **kwargs)
 
 
-_METHOD_NAMES = frozenset(
+METHOD_NAMES = frozenset(
     "all any argmax argmin argpartition argsort astype choose clip compress conj conjugate copy "
     "cumprod cumsum diagonal dot flatten max mean min nonzero prod ptp ravel repeat reshape round "
     "searchsorted sort squeeze std sum swapaxes take trace transpose var view to_device".split())
@@ -282,14 +282,14 @@ def make(tensor: Any, weak: bool = False) -> Any:
     to = canonical(dtype)
     out.tensor = tensor if to is dtype or to == dtype else tensor.to(to)
     out.weak_type = weak
-    out.trace = RUN.trace
+    out._trace = RUN.trace
     return out
 
 
 def constant(tensor: Any, weak: bool = False) -> Any:
     """The array over a tensor of values that stand in the program: no trace hides them."""
     out = make(tensor, weak)
-    out.trace = None
+    out._trace = None
     return out
 
 
@@ -405,12 +405,12 @@ def is_followed(x: Array) -> bool:
 
 def is_traced(x: Array) -> bool:
     """True while they are followed or hidden."""
-    return is_followed(x) or x.trace is not None
+    return is_followed(x) or x._trace is not None
 
 
 def is_hidden(x: Array) -> bool:
     """True where Python code must not see the values: a derivative alone shows them."""
-    return x.trace is not None or has_no_values(x) or is_mapped(x)
+    return x._trace is not None or has_no_values(x) or is_mapped(x)
 
 
 def concrete(x: Any, why: str) -> Any:
@@ -449,7 +449,7 @@ def tracer_kind(x: Array) -> str:
     """JAX's name for what stands for an array in a transform."""
     if isinstance(x.tensor, BatchTensor):
         return "VmapTracer"
-    if x.trace is not None or has_no_values(x):
+    if x._trace is not None or has_no_values(x):
         return "JitTracer"
     return "JVPTracer" if x.tensor.level else "GradTracer"
 
@@ -484,7 +484,7 @@ def outlived(x: Array) -> bool:
     """True for a value of a run or a transform that is over."""
     if RUN.pulls:
         return False
-    if x.trace is not None and x.trace.closed:
+    if x._trace is not None and x._trace.closed:
         return True
     t: Any = x.tensor
     return not t.trace.alive if t.level else bool(t._rg) and not RUN.tapes
@@ -499,7 +499,7 @@ def checked(name: str, xs: Any) -> list[Any]:
     out = []
     for i, x in enumerate(xs):
         if type(x) is Array:
-            if (x.trace is not None or x.tensor._rg or x.tensor.level) and outlived(x):
+            if (x._trace is not None or x.tensor._rg or x.tensor.level) and outlived(x):
                 escaped(x)
         elif pair_of(x) is None:
             if hasattr(x, "__jax_array__"):
@@ -563,7 +563,7 @@ def joined(name: str, xs: Any, numeric: bool = False, floating: bool = False
 def tensor_of(x: Any, name: str = "asarray") -> Any:
     """One operand as a tensor of its own dtype."""
     if type(x) is Array:
-        if (x.trace is not None or x.tensor._rg or x.tensor.level) and outlived(x):
+        if (x._trace is not None or x.tensor._rg or x.tensor.level) and outlived(x):
             escaped(x)
         return x.tensor
     x, = checked(name, (x,))
@@ -575,7 +575,7 @@ def tensor_of(x: Any, name: str = "asarray") -> Any:
 def as_array(x: Any, name: str = "asarray") -> Any:
     """One operand as an array; Python's numbers are weak."""
     if type(x) is Array:
-        if (x.trace is not None or x.tensor._rg or x.tensor.level) and outlived(x):
+        if (x._trace is not None or x.tensor._rg or x.tensor.level) and outlived(x):
             escaped(x)
         return x
     x, = checked(name, (x,))

@@ -83,6 +83,10 @@ class Held:
             raise _refusal(self, name, False)
         raise AttributeError(f"'Array' object has no attribute '{name}'")
 
+    def __dir__(self) -> list[str]:
+        from adjoint.jax._array import METHOD_NAMES
+        return sorted({*object.__dir__(self), *METHOD_NAMES})
+
     def _host(self, what: str) -> Any:
         raise NotImplementedError
 

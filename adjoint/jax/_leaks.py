@@ -17,7 +17,7 @@ def _left() -> dict[int, Any]:
     """The arrays of traces and transforms that are over."""
     gc.collect()
     return {id(x): x for x in gc.get_objects() if type(x) is Array and (
-        x.trace is not None and x.trace.closed or x.tensor.level and not x.tensor.trace.alive)}
+        x._trace is not None and x._trace.closed or x.tensor.level and not x.tensor.trace.alive)}
 
 
 @contextlib.contextmanager

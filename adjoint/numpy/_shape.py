@@ -14,19 +14,28 @@ def _reversed(x: Any) -> Any:
     return x.permute(*reversed(range(x.ndim)))
 
 
+def _by_columns(order: Any) -> bool:
+    """Is the first axis the fastest? Arrays here lie by rows: None, "A" and "K" are "C"."""
+    name = "C" if order is None else str(order).upper()
+    if name not in ("C", "F", "A", "K"):
+        raise ArgumentError(f"order must be one of 'C', 'F', 'A', or 'K' (got {order!r})")
+    return name == "F"
+
+
 @like("reshape")
 def reshape(a: Any, /, shape: Any = None, order: str = "C", *, newshape: Any = None,
             copy: Any = None) -> Any:
     x, to = as_tensor(a), shape if shape is not None else newshape
     to = (to,) if isinstance(to, (int, np.integer)) else tuple(to)
-    if order in ("C", "A"):
+    if not _by_columns(order):
         return x.reshape(to)
     return _reversed(_reversed(x).reshape(to[::-1]))
 
 
 @like("ravel")
 def ravel(a: Any, order: str = "C") -> Any:
-    return reshape(a, -1, order) if order != "F" else _reversed(as_tensor(a)).reshape(-1)
+    x = as_tensor(a)
+    return (_reversed(x) if _by_columns(order) else x).reshape(-1)
 
 
 @like("transpose", "permute_dims")

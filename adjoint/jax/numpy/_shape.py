@@ -46,6 +46,8 @@ for _name in ("swapaxes", "fliplr", "rot90", "tile"):
 def ravel(a: Any, order: str = "C", *, out_sharding: Any = None) -> Any:
     if order == "K":
         raise NotImplementedError("Ravel not implemented for order='K'.")
+    if order not in ("C", "F", "A"):
+        raise ValueError(f"Unexpected value for 'order' argument: {order}.")
     x = as_array(a, "ravel")
     return make(anp.ours["ravel"](x.tensor, order), x.weak_type)
 
