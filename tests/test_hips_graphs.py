@@ -396,3 +396,27 @@ class TestContainers:
             hips.jacobian(lambda p: p[0] * p[1])([1.0, 2.0])
         with pytest.raises(TypeError, match="w.r.t. type <class 'NoneType'>"):
             hips.grad(lambda p: 1.0)(None)
+
+
+@pytest.mark.parametrize("order", [None, "C", "A", "K", "c", "F", "f"])
+def test_orders_of_ravel_under_derivatives(order: Any) -> None:
+    """As NumPy's, also where a derivative is taken: None, "A" and "K" go by rows."""
+    x = np.arange(6.0).reshape(2, 3)
+    weights = np.arange(6.0)
+    plain = "C" if order is None else order.upper()
+    want = np.ravel(weights.reshape((2, 3), order="F") if plain == "F" else weights.reshape(2, 3))
+    got = hips.grad(lambda v: anp.sum(anp.ravel(v, order) * weights))(x)
+    np.testing.assert_array_equal(np.ravel(got), want)
+    push = hips.make_jvp(lambda v: anp.reshape(v, (3, 2), order=order))(x)(x)[1]
+    np.testing.assert_array_equal(push, x.reshape((3, 2), order="F" if plain == "F" else "C"))
+
+
+def test_orders_that_numpy_does_not_know_are_refused() -> None:
+    with pytest.raises(ValueError, match="order must be one of"):
+        hips.grad(lambda v: anp.sum(anp.ravel(v, "x")))(np.ones((2, 2)))
+
+
+def test_fmin_and_fmax_of_a_number_and_an_array() -> None:
+    x = np.array([0.0, 2.0, 5.0, np.nan])
+    assert hips.grad(lambda v: anp.sum(anp.fmin(2, v)))(x).tolist() == [1.0, 0.5, 0.0, 0.0]
+    assert hips.grad(lambda v: anp.sum(anp.fmax(v, 2.0)))(x).tolist() == [0.0, 0.5, 1.0, 0.0]

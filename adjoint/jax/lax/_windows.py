@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from adjoint.base.dtypes import is_inexact
+from adjoint.base.tree import unflatten
 from adjoint.core.tensor import wrap
 from adjoint.jax._array import (
     ShapeDtypeStruct,
@@ -28,6 +29,7 @@ from adjoint.jax.lax import _shapes
 from adjoint.jax.lax._elementwise import NAMES as _E
 from adjoint.jax.lax._elementwise import strict
 from adjoint.jax.numpy._index import Update, mode_of
+from adjoint.jax.tree_util import flat
 
 
 class ConvDimensionNumbers(NamedTuple):
@@ -58,6 +60,9 @@ def conv_dimension_numbers(lhs_shape: Any, rhs_shape: Any, dimension_numbers: An
             raise ValueError(f"convolution {name} spec {text!r} must name {n} axes, {a} and {b} "
                              "among them")
     space = [c for c in rhs if c not in "OI"]
+    if any([{*text} - {*ends} != {*space} for text, ends in ((lhs, "NC"), (out, "NC"))]):
+        raise TypeError("convolution dimension_numbers elements must each have the same set of "
+                        f"spatial characters, got {tuple(dimension_numbers)}.")
     return ConvDimensionNumbers(
         (lhs.index("N"), lhs.index("C"), *[lhs.index(c) for c in space]),
         (rhs.index("O"), rhs.index("I"), *[rhs.index(c) for c in space]),
@@ -71,7 +76,10 @@ def padtype_to_pads(in_shape: Any, window_shape: Any, window_strides: Any, paddi
     if name == "VALID":
         return [(0, 0)] * len(in_shape)
     if name not in ("SAME", "SAME_LOWER"):
-        raise ValueError(f"Unknown padding type: {padding}.")
+        if not isinstance(padding, str):
+            raise TypeError(f"Unknown padding type: {padding}.")
+        raise RuntimeError("Unrecognized padding type: expected 'VALID', 'SAME', or 'SAME_LOWER', "
+                           f"got {padding}.")
     out = []
     for n, k, s in zip(in_shape, window_shape, window_strides, strict=True):
         total = max((-(-n // s) - 1) * s + k - n, 0)
@@ -88,6 +96,30 @@ def _spread(t: Any, factors: Sequence[int], pads: Sequence[Any], first: int) -> 
     return _shapes.pad(make(t), make(t.new_zeros(())), config).tensor
 
 
+def _agree(x: Any, w: Any, strides: Any, groups: int, batches: int) -> None:
+    """ValueError for operands in (batch, feature, space...) that do not fit."""
+    own = "conv_general_dilated"
+    if len(strides) != x.ndim - 2:
+        raise ValueError(f"{own} window and window_strides must have the same number of "
+                         f"dimensions, but got {x.ndim - 2} and {len(strides)}")
+    if groups < 1 or x.shape[1] % groups:
+        raise ValueError(f"{own} feature_group_count must divide lhs feature dimension size, but "
+                         f"{groups} does not divide {x.shape[1]}.")
+    if x.shape[1] // groups != w.shape[1]:
+        raise ValueError(f"{own} lhs feature dimension size divided by feature_group_count must "
+                         "equal the rhs input feature dimension size, but "
+                         f"{x.shape[1]} // {groups} != {w.shape[1]}.")
+    if groups > 1 and w.shape[0] % groups:
+        raise ValueError(f"{own} rhs output feature dimension size must be a multiple of "
+                         f"feature_group_count, but {w.shape[0]} is not a multiple of {groups}.")
+    if batches < 1 or x.shape[0] % batches:
+        raise ValueError(f"{own} batch_group_count must divide lhs batch dimension size, but "
+                         f"{batches} does not divide {x.shape[0]}.")
+    if w.shape[0] % batches:
+        raise ValueError(f"{own} rhs output feature dimension size must be a multiple of "
+                         f"batch_group_count, but {w.shape[0]} is not a multiple of {batches}.")
+
+
 def conv_general_dilated(lhs: Any, rhs: Any, window_strides: Any, padding: Any,
                          lhs_dilation: Any = None, rhs_dilation: Any = None,
                          dimension_numbers: Any = None, feature_group_count: int = 1,
@@ -96,15 +128,15 @@ def conv_general_dilated(lhs: Any, rhs: Any, window_strides: Any, padding: Any,
     """A convolution (without a flip) over any number of axes, with strides, padding and dilation
     of both operands."""
     (x, w), weak = strict("conv_general_dilated", (lhs, rhs), False)
+    if x.ndim != w.ndim:
+        raise TypeError(f"convolution requires lhs and rhs ndim to be equal, got {x.ndim} and "
+                        f"{w.ndim}.")
     d = conv_dimension_numbers(x.shape, w.shape, dimension_numbers)
     x, w = x.permute(*d.lhs_spec), w.permute(*d.rhs_spec)
     n = x.ndim - 2
     ones = (1,) * n
     up, down = tuple(lhs_dilation or ones), tuple(rhs_dilation or ones)
-    if x.shape[1] != w.shape[1] * feature_group_count:
-        raise ValueError("conv_general_dilated feature_group_count must evenly divide lhs feature "
-                         f"dimension, and the kernel's: got {x.shape[1]} features, {w.shape[1]} in "
-                         f"the kernel and {feature_group_count} groups")
+    _agree(x, w, window_strides, feature_group_count, batch_group_count)
     if not isinstance(padding, (list, tuple)):
         wide = [(k - 1) * r + 1 if k else 0 for k, r in zip(w.shape[2:], down, strict=True)]
         tall = [(m - 1) * f + 1 if m else 0 for m, f in zip(x.shape[2:], up, strict=True)]
@@ -263,16 +295,26 @@ def reduce_window(operand: Any, init_value: Any, computation: Any, window_dimens
                   window_strides: Any, padding: Any, base_dilation: Any = None,
                   window_dilation: Any = None) -> Any:
     """A fold over every window: `lax.add`, `lax.max`, `lax.min`, `lax.mul` or any other."""
-    x = as_array(operand)
+    many, structure = flat(operand)
+    x = as_array(many[0])
     window, n = tuple(window_dimensions), x.ndim
+    if len(window) != n:
+        raise TypeError("reduce_window got the wrong number of window_dimensions for operand: got "
+                        f"operand shape {x.shape} with window_dimensions {window}.")
     strides = tuple(window_strides or (1,) * n)
     up, down = tuple(base_dilation or (1,) * n), tuple(window_dilation or (1,) * n)
     if not isinstance(padding, (list, tuple)):
         wide = [(k - 1) * r + 1 for k, r in zip(window, down, strict=True)]
         tall = [(m - 1) * f + 1 if m else 0 for m, f in zip(x.shape, up, strict=True)]
         padding = padtype_to_pads(tall, wide, strides, padding)
+    around = window, strides, [tuple(p) for p in padding], up, down
+    if len(many) > 1:
+        pairs = [(as_array(a), as_array(v)) for a, v in zip(many, flat(init_value)[0], strict=True)]
+        each = [_windows(a.tensor, v.tensor.to(a.dtype), *around) for a, v in pairs]
+        return _shapes.reduce(unflatten(list(map(make, each)), structure), init_value, computation,
+                              (n,))
     start = as_array(init_value).tensor.to(x.dtype)
-    rows = _windows(x.tensor, start, window, strides, [tuple(p) for p in padding], up, down)
+    rows = _windows(x.tensor, start, *around)
     known = {"add": lambda t: t.sum(-1).to(x.dtype) + start,
              "max": lambda t: ordered("maximum")(T["amax"](t, -1), start),
              "min": lambda t: ordered("minimum")(T["amin"](t, -1), start),

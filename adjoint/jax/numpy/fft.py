@@ -18,6 +18,36 @@ _NAMES = ("fft ifft rfft irfft hfft ihfft fft2 ifft2 rfft2 irfft2 fftn ifftn rff
           "ifftshift").split()
 
 
+def _check(name: str, t: Any, size: Any = None, axis: Any = None, norm: Any = None, **_: Any
+           ) -> None:
+    """ValueError, in JAX's words, for axes and sizes that a transform cannot take."""
+    own = f"jax.numpy.fft.{name}"
+    if name[-1] not in "2n":
+        if isinstance(axis, (tuple, list)):
+            raise ValueError(f"{own} does not support multiple axes. Please use {own}n. Got axis = "
+                             f"{axis!r}.")
+        axes, sizes = (-1 if axis is None else axis,), () if size is None else (size,)
+    else:
+        sizes = () if size is None else tuple(size)
+        whole = (-2, -1) if name[-1] == "2" else range(-(len(sizes) or t.ndim), 0)
+        axes = tuple(whole if axis is None else axis)
+        if name[-1] == "2" and len(axes) != 2:
+            raise ValueError(f"{own} only supports 2 axes. Got axes = {axis!r}.")
+        if len(set(axes)) < len(axes):
+            raise ValueError(f"{own} does not support repeated axes. Got axes {axis!r}.")
+        if sizes and len(sizes) != len(axes):
+            raise ValueError("Shape and axes have different lengths.")
+    for a in axes:
+        if not -t.ndim <= a < t.ndim:
+            raise ValueError(f"axis {a} is out of bounds for array of dimension {t.ndim}")
+    if any([n < 1 for n in sizes]):
+        raise ValueError("Shape should be positive.")
+    if norm not in (None, "backward", "ortho", "forward"):
+        raise ValueError(f'Invalid norm value {norm}; should be "backward","ortho" or "forward".')
+    if name.startswith(("rfft", "ihfft")) and t.is_complex():
+        raise ValueError("only real valued inputs supported for rfft")
+
+
 def _of(name: str) -> Any:
     ours = getattr(_anp.fft, name)
 
@@ -26,6 +56,9 @@ def _of(name: str) -> Any:
             x = _as_array(a, name)
             return _make(ours(x.tensor, *args, **kwargs)) if x.ndim else x
         t = _floating(a, name)
+        given = {"size": kwargs.get("n", kwargs.get("s")), "norm": kwargs.get("norm"),
+                 "axis": kwargs.get("axis", kwargs.get("axes"))}
+        _check(name, t, **{**given, **dict(zip(("size", "axis", "norm"), args, strict=False))})
         half = t.array.dtype.itemsize == 2
         return _make(ours(t.to(_np.dtype(_np.float32)) if half else t, *args, **kwargs))
     return _named(run, name, __name__)

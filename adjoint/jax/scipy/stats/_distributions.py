@@ -282,8 +282,12 @@ def _uniform_cdf(x: Any, loc: Any = 0, scale: Any = 1) -> Any:
     return n.clip((x - loc) / scale, 0.0, 1.0)
 
 
+def _uniform_ppf(q: Any, loc: Any, scale: Any) -> Any:
+    return n.where((q >= 0) & (q <= 1), q * scale + loc, n.nan)
+
+
 _enter("uniform", logpdf=_uniform_logpdf, cdf=_uniform_cdf,
-       ppf=lambda q, loc=0, scale=1: n.asarray(q) * scale + loc)
+       ppf=lambda q, loc=0, scale=1: _uniform_ppf(*_floats(q, loc, scale)))
 
 
 def _pareto_logpdf(x: Any, b: Any, loc: Any = 0, scale: Any = 1) -> Any:
