@@ -431,3 +431,26 @@ def test_rows_that_are_more_than_rows_go_item_by_item():
         list(D.DataLoader(D.TensorDataset(*ROWS), batch_sampler=[[0, 10]]))
     with pytest.raises(IndexError):
         list(D.DataLoader(D.Subset(D.TensorDataset(*ROWS), [0]), batch_sampler=[[1]]))
+
+
+def test_loaders_in_annotations_and_the_pass_that_libraries_ask_for() -> None:
+    """F42."""
+    loader = ad.utils.data.DataLoader[int](range(3))
+    assert [int(x) for x in loader._get_iterator()] == [0, 1, 2]
+    assert ad.utils.data.DataLoader[int].__origin__ is ad.utils.data.DataLoader
+
+
+def test_a_length_asked_for_after_the_pass_began_is_no_promise_to_it() -> None:
+    """F42: `list(loader)` asks for it then."""
+    class Stream(ad.utils.data.IterableDataset):
+        def __iter__(self):
+            return iter(range(4))
+
+        def __len__(self):
+            return 2
+
+    assert len(list(ad.utils.data.DataLoader(Stream()))) == 4       # warnings are errors
+    loader = ad.utils.data.DataLoader(Stream())
+    assert len(loader) == 2
+    with pytest.warns(UserWarning, match="was reported to be 2"):
+        list(loader)

@@ -267,3 +267,16 @@ def test_files_without_checksums_are_read(tmp_path):
         torch.save(x, tmp_path / "s.pt")
     assert ad.load(tmp_path / "c.pt").tolist() == [0, 1, 2, 3, 4]
     assert ad.load(tmp_path / "s.pt").shape == (5,)
+
+
+def test_files_that_cannot_say_whether_they_are_seekable() -> None:
+    """F45: `seek`, `tell` and `read` are enough."""
+    class Least:
+        def __init__(self, data: bytes) -> None:
+            inner = io.BytesIO(data)
+            self.read, self.seek, self.tell = inner.read, inner.seek, inner.tell
+
+    for zipped in (True, False):
+        out = io.BytesIO()
+        ad.save({"a": ad.arange(3)}, out, _use_new_zipfile_serialization=zipped)
+        assert ad.load(Least(out.getvalue()))["a"].tolist() == [0, 1, 2]

@@ -118,3 +118,24 @@ def test_container_programs_equal_torch(program: Any) -> None:
 def test_container_errors(act: Any, error: type[Exception]) -> None:
     with pytest.raises(error):
         act()
+
+
+def test_buffers_are_plain_tensors_that_remember_what_they_are() -> None:
+    """F41: `type(x) is Tensor` holds for them, `isinstance(x, Buffer)` too."""
+    b = nn.Buffer(ad.ones(2), persistent=False)
+    assert type(b) is ad.Tensor and isinstance(b, nn.Buffer)
+    assert not isinstance(ad.ones(2), nn.Buffer)
+    m = nn.Module()
+    m.kept, m.gone = nn.Buffer(ad.zeros(1)), b
+    assert list(m.state_dict()) == ["kept"] and [n for n, _ in m.named_buffers()] == ["kept",
+                                                                                      "gone"]
+
+
+def test_modules_of_attention_are_attributes_of_it() -> None:
+    """F41."""
+    from adjoint.nn.attention import bias, flex_attention
+
+    assert bias.causal_lower_right(2, 3).shape == (2, 3)
+    assert callable(flex_attention.flex_attention)
+    with pytest.raises(AttributeError, match="nn.attention"):
+        _ = nn.attention.nothing

@@ -63,7 +63,7 @@ def test_loading_gives_shapes_and_conversions_wait() -> None:
 def test_uninitialized_parameters_refuse_use_and_can_be_copied() -> None:
     m = nn.LazyLinear(2)
     for act in (lambda: m.weight.shape, lambda: m.weight + 1, lambda: m.weight.sum()):
-        with pytest.raises(ValueError, match="Call the module once on a dummy batch"):
+        with pytest.raises(ValueError, match="Call `forward` to initialize the parameters"):
             act()
     assert repr(m.weight) == "<UninitializedParameter>" and m.has_uninitialized_params()
     made = copy.deepcopy(m)

@@ -444,7 +444,7 @@ def load(f: File, map_location: MapLocation = None, pickle_module: Any = None, *
     if mmap:
         raise ArgumentError("f must be a file path in order to use the mmap argument: load got an "
                             "open file")
-    start = f.tell() if f.seekable() else None
+    start = f.tell() if getattr(f, "seekable", lambda: hasattr(f, "tell"))() else None
     buffer = io.BytesIO(f.read())
     out = _load(buffer, getattr(f, "name", None) or "the file", False, how)
     if start is not None and not buffer.closed and buffer.getbuffer()[:12] == legacy.START:

@@ -317,7 +317,8 @@ def find_safe(module: str, name: str) -> Any:
     found = SAFE.get(f"{module}.{name}")
     if found is None:
         raise UnsafePickleError(f"the pickle in it names {module}.{name}, which is not on the "
-                                f"list of safe names")
+                                f"list of safe names: Unsupported global: GLOBAL {module}.{name} "
+                                "was not an allowed global by default")
     return found
 
 

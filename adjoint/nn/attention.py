@@ -4,9 +4,13 @@ from __future__ import annotations
 import enum
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib import import_module
 from typing import Any
 
+from adjoint.base.errors import missing
+
 __all__ = ["SDPBackend", "sdpa_kernel"]
+_MODULES = {"bias": "adjoint.nn.attention_bias", "flex_attention": "adjoint.nn.flex_attention"}
 
 
 class SDPBackend(enum.IntEnum):
@@ -32,3 +36,13 @@ def sdpa_kernel(backends: Any, set_priority: bool = False) -> Iterator[None]:
     if not given or not all(isinstance(b, SDPBackend) for b in given):
         raise TypeError(f"sdpa_kernel: backends must be SDPBackend or a list of them, got {given}")
     yield
+
+
+def __getattr__(name: str) -> Any:
+    """`bias` and `flex_attention`, which PyTorch has as modules of this one."""
+    if name in _MODULES:
+        return import_module(_MODULES[name])
+    return _absent(name)
+
+
+_absent = missing("adjoint.nn.attention")

@@ -9,14 +9,21 @@ import numpy as np
 
 from adjoint.base import dtypes
 from adjoint.base.errors import ArgumentError
-from adjoint.core.tensor import Parameter, Tensor, share_cell, wrap
+from adjoint.core.tensor import Parameter, Tensor, wrap
 from adjoint.nn import _core
 
 __all__ = ["Buffer", "Parameter", "UninitializedBuffer", "UninitializedParameter", "is_lazy"]
 
 
-class Buffer(Tensor, own=True):
-    """A tensor that becomes a module's buffer by plain assignment.
+class _BufferType(type(Tensor)):  # type: ignore[misc]  # the metaclass of Tensor, whatever it is
+    def __instancecheck__(cls, instance: Any) -> bool:
+        """A tensor that was made here: it is a plain one that remembers it."""
+        return type.__instancecheck__(cls, instance) or (
+            cls is Buffer and isinstance(instance, Tensor) and "_is_buffer" in instance.__dict__)
+
+
+class Buffer(Tensor, metaclass=_BufferType, own=True):
+    """A plain tensor that becomes a module's buffer by plain assignment.
 
     ``persistent=False`` keeps it out of ``state_dict()``. Shares memory with ``data``.
 
@@ -27,18 +34,14 @@ class Buffer(Tensor, own=True):
 
     persistent: bool
 
-    def __new__(cls, data: Tensor | None = None, *, persistent: bool = True) -> Buffer:
-        t: Buffer = object.__new__(cls)
+    def __new__(cls, data: Tensor | None = None, *, persistent: bool = True) -> Any:
         if data is None:
             data = wrap(np.empty(0, np.float32))
         if not isinstance(data, Tensor):
             raise TypeError(f"Buffer(data) takes a tensor, got {type(data).__name__}")
-        t.array, t._cell, t._edge, t._rg = data.array, share_cell(data), None, False
-        t.persistent = persistent
+        t: Any = data.detach()
+        t.persistent, t._is_buffer = persistent, True
         return t
-
-    def __init__(self, data: Tensor | None = None, *, persistent: bool = True) -> None:
-        pass
 
 
 class UninitializedTensorMixin:
@@ -93,9 +96,10 @@ def _remake(cls: Any, requires_grad: bool, dtype: Any) -> Any:
 
 def _no_array(self: Any) -> Any:
     raise ArgumentError(
-        "Can't access the shape of an uninitialized parameter or buffer, nor compute with it. This "
-        "usually happens when a lazy module is used in load_state_dict of an initialized one, or "
-        "before its first call. Call the module once on a dummy batch to initialize it.")
+        "Can't access the shape of an uninitialized parameter or buffer. This error usually "
+        "happens in `load_state_dict` when trying to load an uninitialized parameter into an "
+        "initialized one. Call `forward` to initialize the parameters before accessing their "
+        "attributes, once on a dummy batch.")
 
 
 class UninitializedParameter(UninitializedTensorMixin, Parameter):

@@ -22,7 +22,8 @@ class ModuleTree:
     # -- registration -------------------------------------------------------------------------
     def _check_name(self, kind: str, name: object, table: str) -> None:
         if "_parameters" not in self.__dict__:
-            raise AttributeError(f"cannot assign {kind} before Module.__init__() call: "
+            plural = "parameters" if kind == "parameter" else kind
+            raise AttributeError(f"cannot assign {plural} before Module.__init__() call: "
                                  "begin your __init__ with super().__init__()")
         if not isinstance(name, str):
             raise TypeError(f"{kind} name should be a string. Got {typename(name)}")

@@ -135,7 +135,8 @@ class Sequential(Module):
 
 def _sequential(other: Any, sign: str) -> Sequential:
     if not isinstance(other, Sequential):
-        raise ArgumentError(f"{sign} operator supports only objects of Sequential class, but "
+        said = "add" if sign == "+" else sign
+        raise ArgumentError(f"{said} operator supports only objects of Sequential class, but "
                             f"{type(other)} is given")
     return other
 

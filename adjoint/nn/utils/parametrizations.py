@@ -177,8 +177,8 @@ def orthogonal(module: Module, name: str = "weight", orthogonal_map: str | None 
     if orthogonal_map is None:
         orthogonal_map = "matrix_exp" if square or weight.is_complex() else "householder"
     if orthogonal_map not in ORTHOGONAL_MAPS:
-        raise ArgumentError(f'orthogonal_map has to be one of {", ".join(ORTHOGONAL_MAPS)}. Got: '
-                            f"{orthogonal_map}")
+        known = ", ".join(f'"{name}"' for name in ORTHOGONAL_MAPS)
+        raise ArgumentError(f"orthogonal_map has to be one of {known}. Got: {orthogonal_map}")
     return register_parametrization(module, name, _Orthogonal(weight, orthogonal_map,
                                                               use_trivialization), unsafe=True)
 

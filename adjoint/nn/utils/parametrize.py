@@ -195,9 +195,11 @@ def register_parametrization(module: Module, tensor_name: str, parametrization: 
                 before = getattr(module, tensor_name)
                 after = parametrization(before)
             if after.shape != before.shape or after.dtype != before.dtype:
-                raise ShapeError("Registering a parametrization may not change the shape or dtype "
-                                 f"of the tensor, unless `unsafe` flag is enabled: "
-                                 f"{tuple(before.shape)} became {tuple(after.shape)}")
+                changed = "shape" if after.shape != before.shape else "dtype"
+                raise ShapeError(f"Registering a parametrization may not change the {changed} of "
+                                 "the tensor, unless the `unsafe` flag is enabled: "
+                                 f"{before.dtype} {tuple(before.shape)} became "
+                                 f"{after.dtype} {tuple(after.shape)}")
         chain.append(parametrization)
         chain.unsafe = chain.unsafe or unsafe
     elif tensor_name in module._buffers or tensor_name in module._parameters:

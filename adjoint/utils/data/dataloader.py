@@ -8,12 +8,12 @@ import os
 import sys
 import weakref
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from typing import Any, Generic
 
 from adjoint.base.errors import ArgumentError
 from adjoint.core.modes import as_pytorch, warn, warn_as_pytorch
 from adjoint.utils.data.collate import default_collate, default_convert
-from adjoint.utils.data.dataset import IterableDataset
+from adjoint.utils.data.dataset import IterableDataset, T_co
 from adjoint.utils.data.pool import Answer, WorkerPool, start_context
 from adjoint.utils.data.sampler import BatchSampler, RandomSampler, SequentialSampler
 from adjoint.utils.data.seeds import draw_seed
@@ -61,7 +61,7 @@ def _pipes_of(dataset: Any) -> Any:
     return importlib.import_module("adjoint.utils.data.graph_settings")
 
 
-class DataLoader:
+class DataLoader(Generic[T_co]):
     """Iterates over a data set in batches; PyTorch's arguments and defaults.
 
     With `num_workers` > 0 that many processes load ahead (`prefetch_factor` batches each, 2
@@ -190,6 +190,10 @@ class DataLoader:
         return _DatasetKind.Iterable if self._stream else _DatasetKind.Map
 
     def __iter__(self) -> Iterator[Any]:
+        return self._get_iterator()
+
+    def _get_iterator(self) -> Any:
+        """The pass that `iter` begins; libraries that wrap loaders put their own here."""
         if self.pin_memory:
             warn_as_pytorch("'pin_memory' argument is set as true but no accelerator is found, then"
                             " device pinned memory won't be used.")
@@ -220,6 +224,7 @@ class _BaseDataLoaderIter:
 
     def __init__(self, loader: Any) -> None:
         self._loader, self._given = loader, 0
+        self._said = getattr(loader, "_reported", None)     # what len() said before this pass
         # The sampler begins before the seed is drawn: one that draws in its `__iter__`, and not at
         # its first index, has the generator first, as in PyTorch.
         self._indices = iter(loader._index_sampler)
@@ -241,7 +246,7 @@ class _BaseDataLoaderIter:
     def _counted(self, batch: Any) -> Any:
         """A batch, counted where a stream has said how long it is: warns if it was wrong."""
         loader = self._loader
-        said = getattr(loader, "_reported", None)
+        said = self._said
         self._given += 1
         if said is not None and self._given > said:
             warn(f"Length of IterableDataset {loader.dataset} was reported to be {said}(when "
@@ -304,6 +309,7 @@ class _MultiProcessingDataLoaderIter(_BaseDataLoaderIter):
         for answer in self._arrived.values():
             self._pool.drop(answer)
         self._pool.resume(self._draw_shared())
+        self._said = getattr(self._loader, "_reported", None)
         self._begin()
 
     def _top_up(self) -> None:
