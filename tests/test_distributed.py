@@ -20,7 +20,7 @@ import pytest
 import adjoint as ad
 from adjoint.distributed import DistributedError
 from adjoint.distributed import collectives as c
-from adjoint.distributed.group import ProcessGroup
+from adjoint.distributed.group import ProcessGroup, _port_by_file
 from adjoint.distributed.transport import Sockets
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -350,3 +350,18 @@ dist.destroy_process_group()
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "0").read_text() == str([1, 2, 3, 4, 5, 6, 7, 8])
     assert (tmp_path / "1").read_text() == str([2, 3, 4, 6, 8, 7, 8, 10])
+
+
+def test_processes_of_one_machine_find_each_other_by_a_file(tmp_path: Path) -> None:
+    """Rank 0 leaves a port in the file, the others read it; it is gone when all have come."""
+    file = tmp_path / "a b"
+    port = _port_by_file(file, 0, 1.0)
+    assert port > 0 and _port_by_file(file, 1, 1.0) == port
+    file.unlink()
+    with pytest.raises(DistributedError, match="was not written by rank 0"):
+        _port_by_file(file, 1, 0.05)
+    dist.init_process_group("gloo", init_method=file.as_uri(), rank=0, world_size=1)
+    try:
+        assert not file.exists() and dist.is_initialized()
+    finally:
+        dist.destroy_process_group()
