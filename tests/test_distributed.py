@@ -360,8 +360,8 @@ def test_processes_of_one_machine_find_each_other_by_a_file(tmp_path: Path) -> N
     file.unlink()
     with pytest.raises(DistributedError, match="was not written by rank 0"):
         _port_by_file(file, 1, 0.05)
-    dist.init_process_group("gloo", init_method=file.as_uri(), rank=0, world_size=1)
+    ad.distributed.init_process_group("gloo", init_method=file.as_uri(), rank=0, world_size=1)
     try:
-        assert not file.exists() and dist.is_initialized()
+        assert not file.exists() and ad.distributed.is_initialized()
     finally:
-        dist.destroy_process_group()
+        ad.distributed.destroy_process_group()

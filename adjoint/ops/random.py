@@ -298,8 +298,7 @@ def _flips(s: Stream, shape: Any, chance: Any) -> Any:
 _multinomial_out = exactly("multinomial expects Long tensor out, got: {have}")
 
 
-_FEWER = ("cannot sample n_sample > prob_dist.size(-1) samples without replacement: {} of {} that "
-          "have a chance")
+_FEWER = ("cannot sample n_sample > prob_dist.size(-1) samples without replacement: {} of {}")
 
 
 @public()
