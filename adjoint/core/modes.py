@@ -151,9 +151,16 @@ class Watchers:
 
     def push(self, var: ContextVar[tuple[Any, ...]], item: Any) -> tuple[Any, ...]:
         """Add `item`; returns what to hand to `pop`."""
-        token = var.set((*var.get(), item))
+        return self.put(var, (*var.get(), item))
+
+    def put(self, var: ContextVar[tuple[Any, ...]], items: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Let `items` stand there; returns what to hand to `pop`."""
+        token = var.set(items)
         outer = state()
-        mode = change(WATCH | TOLD) if self._content() else change(WATCH, TOLD)
+        if not (self.hooks.get() or self.observers.get() or self.modes.get()):
+            mode = change(clear_bits=WATCH | TOLD)
+        else:
+            mode = change(WATCH | TOLD) if self._content() else change(WATCH, TOLD)
         return var, token, mode, outer
 
     def _content(self) -> bool:

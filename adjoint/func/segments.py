@@ -73,12 +73,13 @@ def _again(run: Run, place: Any) -> Run:
     is pulled back through, or dropped, before anybody else could see it."""
     def again(*args: Any) -> Sequence[Any]:
         hooks = watchers.hooks.get()
-        token = watchers.hooks.set(hooks[-1:] if hooks and type(hooks[-1]) is _Passing else ())
+        held = watchers.put(watchers.hooks,
+                            hooks[-1:] if hooks and type(hooks[-1]) is _Passing else ())
         try:
             with enable_grad(), inside(place):
                 return run(*args)
         finally:
-            watchers.hooks.reset(token)
+            watchers.pop(held)
     return again
 
 
