@@ -18,7 +18,6 @@ import numpy as np
 import pytest
 
 import adjoint as ad
-from adjoint import distributed as dist
 from adjoint.distributed import DistributedError
 from adjoint.distributed import collectives as c
 from adjoint.distributed.group import ProcessGroup, _port_by_file

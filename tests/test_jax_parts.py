@@ -114,8 +114,10 @@ def test_callbacks_with_effects() -> None:
     assert io_callback(note, kind, jnp.float32(3)) == 6 and seen == [3.0]
     with pytest.raises(ValueError, match="IO callbacks do not support JVP"):
         jax.grad(lambda x: io_callback(note, kind, x))(1.0)
-    with pytest.raises(NotSupported, match="under vmap"):
-        jax.vmap(lambda x: io_callback(note, kind, x))(jnp.ones(2))
+    mapped = jax.vmap(lambda x: io_callback(note, kind, x))(jnp.arange(2.0))
+    assert mapped.tolist() == [0.0, 2.0] and seen == [3.0, 0.0, 1.0]
+    with pytest.raises(ValueError, match="Cannot `vmap` ordered IO callback"):
+        jax.vmap(lambda x: io_callback(note, kind, x, ordered=True))(jnp.ones(2))
 
 
 def test_odeint() -> None:

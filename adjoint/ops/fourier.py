@@ -16,7 +16,6 @@ from adjoint.base.errors import ArgumentError, DTypeError, IndexOutOfRange, Shap
 from adjoint.core.autocast import in_float32
 from adjoint.core.op import op
 from adjoint.core.tensor import Tensor, wrap
-from adjoint.kernels import threads
 from adjoint.ops.api_common import (
     cast_to,
     dtype_of,
@@ -31,6 +30,7 @@ from adjoint.ops.linalg import conj
 from adjoint.ops.pointwise import mul, real_part, to_complex
 from adjoint.ops.public import FUNCTIONS, other_names
 from adjoint.ops.shape import narrow_op, pad_zero, roll_op
+from adjoint.ops.threads import in_parts
 
 Shape = tuple[int, ...]
 FLIP = {"backward": "forward", "forward": "backward", "ortho": "ortho"}
@@ -82,7 +82,7 @@ def _along(f: Any, x: Any, d: int, norm: Any, n: int | None = None) -> Any:
     def run(start: int, end: int) -> None:
         at = _part(axis, start * size // parts, end * size // parts)
         f(x[at], n, d, norm, out[at])
-    threads.parallel_python(run, parts)
+    in_parts(run, parts)
     return out
 
 

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import importlib
 import operator
+from collections.abc import Callable
 from typing import Any
 
 from adjoint.base.errors import ArgumentError
@@ -13,6 +14,12 @@ _interop = 1
 
 def _kernels(name: str) -> Any:
     return importlib.import_module("adjoint.kernels." + name)     # not needed to import the package
+
+
+def in_parts(f: Callable[[int, int], Any], parts: int) -> None:
+    """Call `f(first, end)` on ranges that cover `[0, parts)`, from Python threads; `f` is NumPy's
+    on large arrays, which lets go of the interpreter."""
+    _kernels("threads").parallel_python(f, parts)
 
 
 @public(method=False)
