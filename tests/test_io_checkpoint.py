@@ -86,10 +86,44 @@ def test_cycles_and_shared_containers():
     assert got["loop"][1][0] is got["loop"] and got["a"] is got["b"]
 
 
-def test_a_small_view_writes_its_own_range_only():
-    big = np.zeros((1000, 1000), np.float32)
-    data = written({"row": wrap(big[3]), "other": wrap(big[7])})
-    assert len(data.getvalue()) < 20_000
+def laid(t):
+    return (t.tolist(), t.stride(), t.storage_offset(), t.untyped_storage().nbytes(), t.is_conj(),
+            t.is_neg())
+
+
+def views(torch):
+    x, z = torch.arange(100.0).reshape(10, 10), torch.tensor([1 + 2j, 3 - 1j, 2j])
+    return [x[2, 3:5], x[2:4].t(), x.as_strided((3, 2), (1, 5), 4), torch.ones(1, 3).expand(4, 3),
+            z.real, z.imag, z.conj(), torch.arange(6.0).reshape(2, 3)._neg_view()[1],
+            z.clone().conj().imag, torch.nn.Parameter(torch.arange(6.0)[2:4])]
+
+
+@pytest.mark.parametrize("zipped", [True, False])
+def test_views_keep_their_place_in_their_storage_and_their_bits(zipped):
+    for view in views(ad):
+        file = io.BytesIO()
+        save(view, file, _use_new_zipfile_serialization=zipped)
+        file.seek(0)
+        got = load(file)
+        assert laid(got) == laid(view)
+        assert type(got) is type(view) and got.requires_grad == view.requires_grad
+
+
+def test_views_of_one_storage_share_it_when_read():
+    x = ad.arange(100.0).reshape(10, 10)
+    a, b, c = again([x[1], x[7], x.view(ad.int32)[7]])
+    assert laid(a) == laid(x[1]) and laid(b) == laid(x[7])
+    b.fill_(1.0)
+    assert c.tolist() == [0x3F800000] * 10          # of another dtype, on the same memory
+    z = ad.tensor([1 + 2j, 3 - 1j])
+    plain, turned = again([z, z.conj()])
+    plain[0] = 5j
+    assert turned.tolist() == [-5j, 3 + 1j] and turned.is_conj()
+
+
+def test_arrays_without_a_layout_of_pytorch_s_are_copied():
+    x = np.arange(6.0)
+    assert laid(again(wrap(x[::-1])))[:4] == ([5, 4, 3, 2, 1, 0], (1,), 0, 48)
 
 
 def test_paths_are_written_atomically_and_mapped(tmp_path):
@@ -287,6 +321,15 @@ def test_pytorch_reads_what_we_write(torch):
     assert bias.data_ptr() - weight.data_ptr() == 13 * 4
     assert got["state"]._metadata == {"": {"version": 1}} and got["dtype"] is torch.float32
     assert got["size"] == torch.Size([2, 3]) and got["set"] == {1, 2} and got["complex"] == 1 - 2j
+
+
+def test_views_and_bits_go_both_ways(torch):
+    for ours, theirs in zip(views(ad), views(torch), strict=True):
+        assert laid(ours) == laid(theirs) == laid(torch.load(written(ours)))
+        file = io.BytesIO()
+        torch.save(theirs, file)
+        file.seek(0)
+        assert laid(load(file)) == laid(theirs)
 
 
 def test_pytorch_maps_what_we_write(torch, tmp_path):

@@ -52,11 +52,11 @@ def test_storages_are_those_of_the_tensors(zipped, safe):
     assert b.tolist() == [3, 9, 5]
 
 
-def test_halves_of_one_memory_stay_there_and_far_views_do_not_pull_in_the_rest():
+def test_parts_of_one_memory_stay_there_and_parts_of_a_storage_are_written_alone():
     x = ad.arange(1000.0)
     a, b = ad.load(written([x[:3], x[3:5]]))
     assert a.untyped_storage().data_ptr() == b.untyped_storage().data_ptr()
-    assert len(written([x[:3], x[900:]]).getvalue()) < 2500
+    assert ad.load(written(x.untyped_storage()[4:8])).nbytes() == 4
 
 
 @pytest.mark.parametrize("safe", [True, False])

@@ -22,7 +22,7 @@ from typing import Any, BinaryIO, NamedTuple
 
 import numpy as np
 
-from adjoint.base.dtypes import DType
+from adjoint.base.dtypes import DType, of_numpy
 from adjoint.base.errors import AdjointError, ArgumentError, StructureError
 from adjoint.core.tensor import OWN, Size
 from adjoint.io import legacy, safetensors
@@ -115,8 +115,6 @@ class _Replacer:
 
     def __call__(self, obj: Any) -> Any:
         if isinstance(obj, Tensor):
-            if obj.turn:                            # the values of a conjugate view
-                obj = self._parts.setdefault(id(obj), (obj.resolved(),))[0]
             return self._tensor(obj)
         if isinstance(obj, DType):
             return Global("torch", obj.name)
@@ -170,15 +168,14 @@ class _Replacer:
         if zipped and array.nbytes % inner.itemsize == 0:
             array = array.view(inner)       # one storage with the tensors on it
         if not self.placing:
-            self._table.add(key, array)
+            self._table.add(key, array, storage._owner)  # type: ignore[arg-type]  # not on meta
             return Persistent(())
         number = self._table.place(key, array).storage
-        data = self._table.storages[number]
-        if typed and data.dtype.name in STORAGE_OF:
-            kind, numel = Global("torch", STORAGE_OF[data.dtype.name]), data.numel
+        nbytes, name = self._table.storages[number].raw.nbytes, of_numpy(array.dtype).name
+        if typed and name in STORAGE_OF:
+            kind, numel = Global("torch", STORAGE_OF[name]), nbytes // array.itemsize
         else:
-            kind = Global("torch.storage", "UntypedStorage")
-            numel = data.numel * data.dtype.itemsize
+            kind, numel = Global("torch.storage", "UntypedStorage"), nbytes
         return Persistent(("storage", kind, str(number), "cpu", numel, *self._view))
 
     def _sparse(self, tensor: Tensor) -> tuple[Any, ...]:
@@ -187,7 +184,8 @@ class _Replacer:
         return self._parts[id(tensor)]
 
     def _plain(self, tensor: Tensor) -> Call:
-        array = as_array(tensor, "save: a tensor")
+        shown: Any = tensor.plain() if tensor.turn else tensor
+        array = as_array(shown, "save: a tensor")
         wanted = bool(tensor.requires_grad) and not isinstance(tensor, Parameter)
         if not self.placing:
             self._table.add(id(tensor), array)
@@ -195,19 +193,18 @@ class _Replacer:
         number, offset, stride = self._table.place(id(tensor), array)
         data = self._table.storages[number]
         where = (str(number), "cpu")
-        shape = tuple(array.shape)
-        if data.dtype.name in STORAGE_OF:
+        more = ({tensor.turn: True},) if tensor.turn else ()
+        made: tuple[Any, ...] = (offset, tuple(array.shape), stride, wanted, OrderedDict())
+        if data.dtype is not None and data.dtype.name in STORAGE_OF:
             kind = Global("torch", STORAGE_OF[data.dtype.name])
             ref = Persistent(("storage", kind, *where, data.numel, *self._view))
-            return Call(Global("torch._utils", "_rebuild_tensor_v2"),
-                        (ref, offset, shape, stride, wanted, OrderedDict()))
-        nbytes = data.numel * data.dtype.itemsize
+            return Call(Global("torch._utils", "_rebuild_tensor_v2"), (ref, *made, *more))
         # the old format knows no storage without a type
         kind = (Global("torch", "ByteStorage") if self._view else
                 Global("torch.storage", "UntypedStorage"))
-        ref = Persistent(("storage", kind, *where, nbytes, *self._view))
+        ref = Persistent(("storage", kind, *where, data.raw.nbytes, *self._view))
         return Call(Global("torch._utils", "_rebuild_tensor_v3"),
-                    (ref, offset, shape, stride, wanted, OrderedDict(), data.dtype))
+                    (ref, *made, of_numpy(array.dtype), *more))
 
 
 def _sparse_parts(tensor: Any) -> tuple[Any, ...]:

@@ -120,6 +120,6 @@ def write(file: BinaryIO, data: bytes, storages: Sequence[StorageData]) -> None:
     file.write(data)
     pickle.dump([str(i) for i in range(len(storages))], file, 2)
     for storage in storages:
-        typed = storage.dtype.name in STORAGE_OF        # others are bytes
+        typed = storage.dtype is not None and storage.dtype.name in STORAGE_OF  # others are bytes
         file.write(struct.pack("<q", storage.numel if typed else storage.raw.nbytes))
         file.write(storage.raw.view(np.uint8).data)

@@ -10,7 +10,7 @@ import numpy as np
 import adjoint.base.dtypes as dtypes
 from adjoint.base.dtypes import DType
 from adjoint.base.errors import NotSupported
-from adjoint.core.tensor import Size, Tensor, share_cell
+from adjoint.core.tensor import Size, Tensor, mirrored, share_cell
 from adjoint.io.arrays import Parameter, as_tensor, device
 from adjoint.io.errors import FileFormatError, UnsafePickleError
 from adjoint.io.nested import later as nested_later
@@ -105,14 +105,13 @@ class Storage:
             raise FileFormatError(f"a tensor in it has size {size}, stride {stride}, offset "
                                   f"{offset}; non-negative integers are needed")
         itemsize = dtype.itemsize
-        empty = 0 in size
-        end = 0 if empty else 1 + offset + sum((n - 1) * s for n, s in zip(size, stride,
-                                                                         strict=True))
+        end = offset if 0 in size else 1 + offset + sum((n - 1) * s for n, s in zip(
+            size, stride, strict=True))
         if end * itemsize > self.raw.nbytes:
             raise FileFormatError(f"a tensor in it (size {size}, stride {stride}, offset "
                                   f"{offset}) needs {end} elements of {dtype.name}; its storage "
                                   f"has {self.raw.nbytes // itemsize}")
-        if empty:
+        if not self.raw.nbytes:
             return np.empty(size, dtype.dtype)
         return np.ndarray(size, dtype.dtype, self.raw, offset * itemsize,  # its base: shared
                           tuple(s * itemsize for s in stride))
@@ -144,16 +143,18 @@ def _tensor(storage: Any, offset: int, size: Sequence[int], stride: Sequence[int
     if chosen is None:
         raise FileFormatError("a tensor in it has a storage without a dtype")
     array = kept.view(chosen, offset, size, stride)
-    if metadata:
-        array = _with_bits(array, metadata)
-    return kept.adopt(as_tensor(array, requires_grad is True, kept.device))
+    made = kept.adopt(as_tensor(array, requires_grad is True, kept.device))
+    for turn in ("conj", "neg"):
+        if metadata and metadata.get(turn):
+            made = _shown(made, turn)
+    return made
 
 
-def _with_bits(array: np.ndarray, metadata: Any) -> np.ndarray:
-    """PyTorch's lazy conjugation and negation, carried out."""
-    if metadata.get("conj"):
-        array = np.conj(array)
-    return np.negative(array) if metadata.get("neg") else array
+def _shown(made: Tensor, turn: str) -> Tensor:
+    """A leaf that shows the memory of another, conjugated or negated; of both, the copy of one."""
+    wanted = made.requires_grad
+    out = mirrored(made.detach(), turn).detach()
+    return out.requires_grad_(wanted) if wanted else out
 
 
 def _tensor_v3(storage: Any, offset: int, size: Sequence[int], stride: Sequence[int],
@@ -168,8 +169,8 @@ def _parameter(data: Tensor, requires_grad: bool = True, hooks: Any = None,
     return made
 
 
-# notes of a running program, and what sparse tensors are made of
-_PASSING = {"_lent", "_without_gradient", *SparseTensor.__annotations__}
+# notes of a running program, and what conjugate views and sparse tensors are made of
+_PASSING = {"_lent", "_without_gradient", "shown", "held", *SparseTensor.__annotations__}
 
 
 def set_attributes(tensor: Tensor, state: Any) -> None:
