@@ -8,10 +8,10 @@ import numpy as np
 from adjoint.base.aval import MetaArray
 from adjoint.base.errors import ArgumentError, DTypeError
 from adjoint.core.tensor import Parameter, Tensor, wrap
-from adjoint.ops.device import check, device
+from adjoint.ops.device import NoDevice, check, device
 
 __all__ = ["Parameter", "Tensor", "as_array", "as_tensor", "check_device", "device",
-           "is_meta"]
+           "destination", "is_meta"]
 
 
 def is_meta(value: Any) -> bool:
@@ -38,6 +38,24 @@ def check_device(where: Any) -> str:
     ('cpu', 'cpu')
     """
     return check("cpu" if where is None else where)
+
+
+def destination(where: Any) -> str:
+    """'cpu' or 'meta' from what `map_location` names; what is wrong with another one."""
+    try:
+        return check_device(where)
+    except NoDevice as error:
+        kind = str(where).partition(":")[0]
+        raise NoDevice(
+            f"Attempting to deserialize object on a {kind.upper()} device but torch.{kind}."
+            "is_available() is False. If you are running on a CPU-only machine, please use "
+            "torch.load with map_location=torch.device('cpu') to map your storages to the CPU."
+        ) from error
+    except ArgumentError as error:
+        if "Expected one of" not in str(error):
+            raise
+        raise ArgumentError("don't know how to restore data location of torch.storage."
+                            f"UntypedStorage (tagged with {where}): {error}") from None
 
 
 def as_tensor(array: np.ndarray, requires_grad: bool = False, where: Any = "cpu") -> Tensor:

@@ -31,7 +31,7 @@ from adjoint.io.arrays import (
     Tensor,
     as_array,
     as_tensor,
-    check_device,
+    destination,
     device,
     is_meta,
 )
@@ -41,6 +41,7 @@ from adjoint.io.errors import (
     FileFormatError,
     NoFolder,
     NotAFile,
+    NotAStorage,
     UnsafePickleError,
 )
 from adjoint.io.nested import nested_call
@@ -395,14 +396,17 @@ class _Reader:
 def _locate(location: MapLocation, saved: str, storage: Storage | None = None) -> str:
     """Where a storage saved on device `saved` goes: 'cpu' or 'meta'."""
     if callable(location):
-        before = None if storage is None else storage.public()
+        before = None if storage is None else UntypedStorage(storage.public().tensor)
         after = location(before, saved)
         if storage is not None:
             storage.forget()
-        location = "cpu" if after is None or after is before else getattr(after, "device", "cpu")
+        if not (after is None or isinstance(after, UntypedStorage)):
+            raise NotAStorage("load: the function given as map_location has to return a storage or "
+                              f"None, it returned a {type(after).__name__}")
+        location = "cpu" if after is None else after.device
     elif isinstance(location, dict):
         location = location.get(saved, "cpu")
-    return check_device(location)
+    return destination(location)
 
 
 def load(f: File, map_location: MapLocation = None, pickle_module: Any = None, *,
@@ -474,7 +478,7 @@ def _check_options(pickle_module: Any, weights_only: bool | None, options: dict[
 def _check_location(location: MapLocation) -> None:
     """Refuse what cannot be a map_location before the file is opened."""
     if isinstance(location, str | device):
-        check_device(location)
+        destination(location)
     elif not (location is None or callable(location) or isinstance(location, dict)):
         raise StructureError(f"load: map_location is a {type(location).__name__}; None, a "
                              f"device, a dict or a function is needed")

@@ -22,6 +22,10 @@ class NotAFile(ArgumentError, AttributeError):
     """What was given to be written to or read from is neither a path nor a binary file."""
 
 
+class NotAStorage(AdjointError, TypeError):
+    """What a function given as `map_location` returned is no storage."""
+
+
 class NoFolder(AdjointError, FileNotFoundError, RuntimeError):
     """The folder that a file is to be written into does not exist."""
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from adjoint.io.errors import FileFormatError, UnsafePickleError
+from adjoint.io.errors import FileFormatError, NotAStorage, UnsafePickleError
 
 Find = Callable[[str, str], Any]
 Persistent = Callable[[Any], Any]
@@ -98,7 +98,7 @@ class SafeUnpickler:
                     (result,) = self._stack
                     return _kept(result)
                 self._step(opcode.name, arg)
-        except FileFormatError:
+        except (FileFormatError, NotAStorage):      # the program's mistake, not the file's
             raise
         except (ValueError, IndexError, KeyError, TypeError, AttributeError, OverflowError,
                 UnicodeError, MemoryError) as error:

@@ -132,8 +132,10 @@ def check(d: Any) -> str:
         return d
     name = d.type if type(d) is device else device(d).type
     if name in _ABSENT:
-        raise NoDevice(f"device '{d}' was asked for, but this build computes on 'cpu' only ("
-                       f"{name}.is_available() is False): use device('cpu')")
+        said = (f"Torch not compiled with {name.upper()} enabled" if name in ("cuda", "xpu") else
+                f"PyTorch is not linked with support for {name} devices")
+        raise NoDevice(f"{said}: device '{d}' was asked for, but this build computes on 'cpu' only "
+                       f"({name}.is_available() is False): use device('cpu')")
     return name
 
 

@@ -80,7 +80,8 @@ def _total(arrays: list[Any], norm_type: float, real: Any) -> Any:
     together = kernel("clip_norm") if norm_type == 2 else None
     total = NotImplemented if together is None else together(arrays)
     if total is NotImplemented:
-        total = _together([_norm(a, norm_type) for a in arrays], norm_type)
+        with np.errstate(divide="ignore"):      # a 0 to a negative power is inf, as it has to be
+            total = _together([_norm(a, norm_type) for a in arrays], norm_type)
     return np.array(total, real)
 
 
