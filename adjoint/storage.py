@@ -12,7 +12,7 @@ from adjoint.base.aval import MetaArray
 from adjoint.base.dtypes import of_numpy, to_numpy, uint8
 from adjoint.base.errors import ArgumentError, AutogradError, StructureError
 from adjoint.base.errors import missing as _missing
-from adjoint.core.tensor import Cell, Tensor, bump, owner_of, wrap
+from adjoint.core.tensor import Cell, Tensor, bump, owner_of, share_cell, wrap
 from adjoint.ops.convert import LEGACY as CONSTRUCTORS
 from adjoint.ops.public import FUNCTIONS
 
@@ -79,7 +79,10 @@ class UntypedStorage:
         found: list[int] = self._bytes().tolist()
         return found
 
-    is_cuda = False
+    is_cuda = is_sparse = is_hpu = False
+
+    def get_device(self) -> None:
+        """None: memory here belongs to no numbered device."""
 
     def element_size(self) -> int:
         """Bytes per element: 1."""
@@ -238,6 +241,25 @@ class TypedStorage(UntypedStorage):
     """The memory of a tensor, counted and read in elements of its dtype; or new memory of `size`
     elements, TypedStorage(size, dtype=...)."""
 
+    def __init__(self, tensor: Tensor | int | Sequence[Any] = 0, *, dtype: Any = None,
+                 device: Any = None, wrap_storage: Any = None) -> None:
+        if wrap_storage is None:
+            super().__init__(tensor, dtype=dtype, device=device)
+            return
+        if type(wrap_storage) is not UntypedStorage:
+            raise StructureError("TypedStorage: wrap_storage has to be an UntypedStorage, got a "
+                                 f"{type(wrap_storage).__name__}")
+        if dtype is None or device is not None or not isinstance(tensor, int) or tensor:
+            raise ArgumentError("TypedStorage.__init__ received an invalid combination of arguments"
+                                ": beside wrap_storage there has to be dtype, and no size, data or "
+                                "device")
+        shown, kind = wrap_storage.tensor, to_numpy(dtype)
+        self._owner = wrap_storage._owner
+        whole = wrap(wrap_storage._bytes()[: self.nbytes() // kind.itemsize * kind.itemsize]
+                     .view(kind))
+        whole._cell = share_cell(shown)
+        self.tensor = whole
+
     def _element(self, dtype: Any) -> Any:
         return dtype
 
@@ -296,6 +318,9 @@ for _method, _kind in (("double", "float64"), ("float", "float32"), ("half", "fl
     setattr(UntypedStorage, _method, _cast)
 
 
+_ORDERS: dict[str, Any] = {"native": "=", "big": ">", "little": "<"}
+
+
 class _Named(type):
     """The class of `FloatStorage` and its like: calling it makes a storage of one dtype, from a
     number of elements or from the elements; the storages of that dtype are its instances.
@@ -312,7 +337,42 @@ class _Named(type):
         """The dtype of its storages."""
         return of_numpy(to_numpy(cls.element))
 
-    def __call__(cls, *args: Any) -> Any:
+    def from_buffer(cls, buffer: Any, byte_order: str | None = None, count: int = -1,
+                    offset: int = 0) -> Any:
+        """A copy of `count` elements (-1: all) of an object with the buffer interface, from byte
+        `offset` on; `byte_order` is 'native', 'big' or 'little', needless for single bytes.
+
+        >>> import adjoint as ad
+        >>> ad.ShortStorage.from_buffer(bytes([0, 1, 0, 2]), "big").tolist()
+        [1, 2]
+        """
+        kind, raw = to_numpy(cls.element), memoryview(buffer).cast("B")
+        if byte_order is None and kind.itemsize > 1:
+            raise ArgumentError("function missing required argument 'byte_order' (pos 2)")
+        if byte_order not in (None, *_ORDERS):
+            raise ArgumentError(f"invalid byte_order '{byte_order}' (expected 'big', 'little', or "
+                                "'native')")
+        if not 0 <= offset < max(len(raw), 1):
+            raise ArgumentError(f"offset must be non-negative and no greater than buffer length "
+                                f"({len(raw)}), but got {offset}")
+        rest = len(raw) - offset
+        if count < 0 and rest % kind.itemsize:
+            raise ArgumentError(f"buffer size ({rest}) must be a multiple of element size "
+                                f"({kind.itemsize})")
+        if count * kind.itemsize > rest:
+            raise ArgumentError(f"buffer has only {rest // kind.itemsize} elements after offset "
+                                f"{offset}, but specified a size of {count}")
+        lying = np.frombuffer(raw, kind.newbyteorder(_ORDERS[byte_order or "native"]), count,
+                              offset)
+        return TypedStorage(wrap(lying.astype(kind)))
+
+    def from_file(cls, filename: Any, shared: bool, size: int) -> Any:
+        """`size` elements on the memory of a file, as `from_file` has them."""
+        return TypedStorage(FUNCTIONS["from_file"](filename, shared, size, dtype=cls.dtype))
+
+    def __call__(cls, *args: Any, wrap_storage: Any = None) -> Any:
+        if wrap_storage is not None:
+            return TypedStorage(*args, dtype=cls.dtype, wrap_storage=wrap_storage)
         if len(args) > 1:
             raise ArgumentError(f"Too many positional arguments: {cls.__name__} takes a size or a "
                                 f"sequence, got {len(args)} arguments")

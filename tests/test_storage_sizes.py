@@ -126,3 +126,51 @@ class TestCopies:
     def test_data_cannot_be_deleted(self) -> None:
         with pytest.raises(RuntimeError, match="Deleting tensor data is not allowed"):
             del ad.ones(1).data
+
+
+class TestStoragesMadeOfOthersMemory:
+    """`from_buffer`, `from_file`, `wrap_storage`."""
+
+    @pytest.mark.parametrize(("order", "kind"), [("native", "=f4"), ("big", ">f4"),
+                                                 ("little", "<f4")])
+    def test_of_a_buffer(self, order: str, kind: str) -> None:
+        raw = np.arange(3.0).astype(kind).tobytes()
+        assert ad.FloatStorage.from_buffer(raw, order).tolist() == [0.0, 1.0, 2.0]
+        assert ad.FloatStorage.from_buffer(raw, byte_order=order, count=1, offset=8).tolist() == [2]
+
+    def test_of_bytes_a_copy(self) -> None:
+        raw = bytearray(b"123")
+        made = ad.ByteStorage.from_buffer(raw)
+        raw[0] = 9
+        assert made.tolist() == [49, 50, 51]
+
+    @pytest.mark.parametrize(("given", "said"), [
+        ((b"1234",), "missing required argument 'byte_order'"),
+        ((b"12345", "native"), r"buffer size \(5\) must be a multiple of element size \(4\)"),
+        ((b"1234", "foo"), "invalid byte_order 'foo'"),
+        ((b"1234", "native", 2), "has only 1 elements after offset 0, but specified a size of 2"),
+        ((b"1234", "native", -1, 8), "offset must be non-negative and no greater than buffer")])
+    def test_what_a_buffer_has_to_be(self, given: Any, said: str) -> None:
+        with pytest.raises((RuntimeError, ValueError), match=said):
+            ad.FloatStorage.from_buffer(*given)
+
+    def test_of_a_file(self, tmp_path: Any) -> None:
+        path = tmp_path / "numbers"
+        path.write_bytes(np.arange(4, dtype=np.float32).tobytes())
+        assert ad.FloatStorage.from_file(path, False, 3).tolist() == [0.0, 1.0, 2.0]
+
+    def test_around_other_storage(self) -> None:
+        x = ad.ones(2)
+        made = ad.TypedStorage(wrap_storage=x.untyped_storage(), dtype=ad.float32)
+        made.fill_(3.0)
+        assert x.tolist() == [3.0, 3.0] and made.get_device() is None and not made.is_sparse
+        assert ad.FloatStorage(wrap_storage=x.untyped_storage()).tolist() == [3.0, 3.0]
+        assert len(ad.TypedStorage(wrap_storage=x.untyped_storage(), dtype=ad.int16)) == 4
+
+    def test_around_nothing_else(self) -> None:
+        raw = ad.ones(2).untyped_storage()
+        with pytest.raises(TypeError, match="has to be an UntypedStorage, got a Tensor"):
+            ad.TypedStorage(wrap_storage=ad.ones(2), dtype=ad.float32)
+        for more in ({}, {"dtype": ad.float32, "device": "cpu"}):
+            with pytest.raises(RuntimeError, match="invalid combination of arguments"):
+                ad.TypedStorage(wrap_storage=raw, **more)
