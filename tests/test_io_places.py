@@ -62,3 +62,12 @@ def test_norms_of_negative_order_have_no_warning(order: float) -> None:
         warnings.simplefilter("error")
         assert nn.utils.clip_grad_norm_([w], 1.0, norm_type=order).item() == 0.0
     assert w.grad.tolist() == [3.0, 4.0, 0.0]
+
+
+def test_a_module_on_meta_names_what_to_use() -> None:
+    module = nn.Linear(2, 3, device="meta")
+    said = r"no data! Please use torch\.nn\.Module\.to_empty"
+    with pytest.raises(NotImplementedError, match=said):
+        module.to("cpu")
+    assert module.to("meta").weight.is_meta and module.to(ad.float64).weight.dtype == ad.float64
+    assert not module.to_empty(device="cpu").weight.is_meta

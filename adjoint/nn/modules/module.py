@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any, Self
 
 from adjoint.base import dtypes
-from adjoint.base.errors import ArgumentError, DTypeError, NotSupported
+from adjoint.base.errors import ArgumentError, DTypeError, MetaError, NotSupported
 from adjoint.core.tensor import Parameter, Tensor
 from adjoint.nn.modules._conversion import converted
 from adjoint.nn.modules._handle import HookTable, RemovableHandle, add_hook, typename
@@ -22,6 +22,7 @@ from adjoint.nn.modules._state import EXTRA_STATE, ModuleState
 from adjoint.nn.modules._state import _IncompatibleKeys as _IncompatibleKeys
 from adjoint.nn.modules._tree import REGISTRATION_HOOKS
 from adjoint.nn.parameter import Buffer, is_lazy
+from adjoint.ops.device import check
 
 _EXTRA_STATE_KEY_SUFFIX = EXTRA_STATE   # PyTorch's name for it
 __all__ = [
@@ -208,6 +209,10 @@ class Module(ModuleHooks, ModuleState):
                           "layer takes complex tensors", stacklevel=2)
 
         def convert(t: Tensor) -> Tensor:
+            if device is not None and t.is_meta and check(device) != "meta":
+                raise MetaError("Cannot copy out of meta tensor; no data! Please use torch.nn."
+                                "Module.to_empty() instead of torch.nn.Module.to() when moving "
+                                "module from meta to a different device.")
             cast = dtype if dtype is not None and _inexact(t) else None
             if form is not None and t.ndim in (4, 5):
                 return t.to(device, cast, memory_format=form)
