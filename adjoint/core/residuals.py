@@ -25,12 +25,11 @@ def pack_all(node: Any) -> None:
 
 def pack_made(made: Sequence[Any]) -> None:
     """`pack_all` for the node of an op's results that machine code has recorded, if it has."""
-    hooks = watchers.hooks.get()     # (none where a segment runs again beside those outside of it)
-    for t in made if hooks else ():
+    for t in made:
         node = t._edge.node if type(t._edge) is Port else t._edge
         if node is not None:
             if node.saved is not None:
-                node.saved = hooks[-1].packs(node)
+                node.saved = watchers.hooks.get()[-1].packs(node)
             return
 
 
