@@ -1,10 +1,11 @@
-"""Where what a file holds goes to, and what asking for another place gives (issue 7, item 6)."""
+"""Where what a file holds goes to, and what asking for another place gives."""
 from __future__ import annotations
 
 import io
 import warnings
 from typing import Any
 
+import numpy as np
 import pytest
 
 import adjoint as ad
@@ -71,3 +72,20 @@ def test_a_module_on_meta_names_what_to_use() -> None:
         module.to("cpu")
     assert module.to("meta").weight.is_meta and module.to(ad.float64).weight.dtype == ad.float64
     assert not module.to_empty(device="cpu").weight.is_meta
+
+
+@pytest.mark.parametrize("cut", [np.s_[3:6], np.s_[::2], np.s_[2:2], np.s_[::-1]], ids=str)
+def test_a_piece_of_a_large_numpy_array_is_a_storage_of_its_own(cut: slice) -> None:
+    """What is saved of it is the piece, and the memory is still shared both ways."""
+    whole = np.arange(10.0)
+    piece = whole[cut]
+    t = ad.from_numpy(piece)
+    if cut.step != -1 and piece.size:
+        reach = ((piece.size - 1) * (cut.step or 1) + 1) * 8
+        assert (t.untyped_storage().nbytes(), t.storage_offset()) == (reach, 0)
+        assert ad.load(file(t)).untyped_storage().nbytes() == reach
+    assert ad.load(file(t)).tolist() == piece.tolist()
+    t.zero_()
+    assert not piece.any()
+    whole[...] = 7
+    assert (t == 7).all() and np.shares_memory(t.numpy(), whole) == bool(piece.size)

@@ -27,7 +27,7 @@ from adjoint.base.errors import (
 )
 from adjoint.core.modes import warn, warn_as_pytorch
 from adjoint.core.rehearsal import call, rehearsal
-from adjoint.core.tensor import Size, Tensor, alias, bump, cut, share_cell, wrap
+from adjoint.core.tensor import Size, Tensor, alias, bump, cut, owner_of, share_cell, wrap
 from adjoint.ops.api_common import finish_made, of_out
 from adjoint.ops.device import check, memory_order, preserve_format, room, storage_less, strided
 from adjoint.ops.device import device as device_type
@@ -322,6 +322,28 @@ def from_file(filename: str, shared: bool | None = None, size: int = 0, *, dtype
     return t.requires_grad_() if requires_grad else t
 
 
+class _Span:
+    """Bytes of an array, which it keeps alive."""
+
+    def __init__(self, array: np.ndarray, nbytes: int) -> None:
+        at = array.__array_interface__["data"]
+        self.__array_interface__ = {"version": 3, "typestr": "|u1", "shape": (nbytes,), "data": at}
+        self.array = array
+
+
+def _storage_of_its_own(array: Any) -> Any:
+    """A view from NumPy on memory that begins and ends with it, as PyTorch has it: of a piece of a
+    large array (a file in memory) only the piece is saved."""
+    if not isinstance(array.base, np.ndarray) or not array.size or min(array.strides,
+                                                                      default=0) < 0:
+        return array
+    span = array.itemsize + sum((n - 1) * s for n, s in
+                                zip(array.shape, array.strides, strict=True))
+    if span == owner_of(array).nbytes:
+        return array
+    return np.ndarray(array.shape, array.dtype, np.asarray(_Span(array, span)), 0, array.strides)
+
+
 @public(method=False)
 def from_numpy(array: Any) -> Tensor:
     """A tensor on the memory of a NumPy array. Writes through either are seen by both, and a
@@ -336,7 +358,7 @@ def from_numpy(array: Any) -> Tensor:
     if not array.dtype.isnative:
         raise DTypeError(f"from_numpy: byte order of {array.dtype} is foreign; use "
                          "array.astype(array.dtype.newbyteorder('='))")
-    t = wrap(native(array))
+    t = wrap(_storage_of_its_own(native(array)))
     cell = share_cell(t)                 # what saves it from here on looks at its content first
     cell.exposed = cell.touched = True
     return t
