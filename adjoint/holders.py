@@ -14,7 +14,7 @@ import copy
 from collections.abc import Callable, Iterable
 from typing import Any, ClassVar
 
-from adjoint.base.aval import MetaArray
+from adjoint.base.aval import UnreadArray
 from adjoint.base.errors import NotSupported
 from adjoint.core.intercept import Accessor
 from adjoint.core.tensor import Cell, Tensor
@@ -23,23 +23,12 @@ from adjoint.ops.public import METHODS
 Rule = Callable[..., Any]
 
 
-class HeldArray(MetaArray):
+class HeldArray(UnreadArray):
     """What `.array` of a holder is: shape and dtype, and an error for its elements."""
 
     __slots__ = ()
-
-    def _no_value(self, *_: Any, **__: Any) -> Any:
-        raise NotSupported(f"this function does not take a tensor of {tuple(self.shape)} that holds"
-                           " another one: call it on its values")
-
-    __array__ = __bool__ = __float__ = __int__ = __index__ = __iter__ = _no_value
-    __array_ufunc__ = _no_value  # type: ignore[assignment]  # a function here: it says why
-    item = tolist = _no_value
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return self._no_value()
+    why = ("this function does not take a tensor of {shape} that holds another one: call it on its "
+           "values")
 
 
 class Holder(Tensor):

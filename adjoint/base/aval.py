@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from adjoint.base import provenance
-from adjoint.base.errors import DTypeError, MetaError
+from adjoint.base.errors import DTypeError, MetaError, NotSupported
 
 _HEAD = object.__basicsize__
 
@@ -176,6 +176,26 @@ class MetaArray(Aval):
 
 # What a NumPy scalar has for a base: it holds no array memory.
 SCALAR = MetaArray((), np.dtype(np.float64))
+
+
+class UnreadArray(MetaArray):
+    """What `.array` of a tensor is that shows another one: shape and dtype, and an error that says
+    `why` for its elements."""
+
+    __slots__ = ()
+    why = "this function does not take a tensor of {shape}"
+
+    def _no_value(self, *_: Any, **__: Any) -> Any:
+        raise NotSupported(self.why.format(shape=list(self.shape)))
+
+    __array__ = __bool__ = __float__ = __int__ = __index__ = __iter__ = _no_value
+    __array_ufunc__ = _no_value  # type: ignore[assignment]  # a function here: it says why
+    item = tolist = _no_value
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return self._no_value()
 
 
 def aval_of(x: Any) -> Aval:

@@ -83,12 +83,7 @@ def vmap(func: Callable[..., Any], in_dims: Any = 0, out_dims: Any = 0,
     tensor([2., 2., 2.])
     """
     in_dims, out_dims = _jax_names(jax, in_dims, out_dims)
-    if randomness not in ("error", "different", "same"):
-        raise ArgumentError("Only allowed values for randomness are 'error', 'different', or "
-                            f"'same'. Got {randomness}")
-    if chunk_size is not None and chunk_size <= 0:
-        raise ArgumentError("vmap: chunk_size should be None or greater than 0. (got "
-                            f"{chunk_size})")
+    _check_options(randomness, chunk_size)
 
     @wraps(func)
     def mapped(*args: Any, **kwargs: Any) -> Any:
@@ -124,6 +119,15 @@ def vmap(func: Callable[..., Any], in_dims: Any = 0, out_dims: Any = 0,
             raise _no_tensor(func, None)
         return found
     return mapped
+
+
+def _check_options(randomness: str, chunk_size: int | None) -> None:
+    if randomness not in ("error", "different", "same"):
+        raise ArgumentError("Only allowed values for randomness are 'error', 'different', or "
+                            f"'same'. Got {randomness}")
+    if chunk_size is not None and chunk_size <= 0:
+        raise ArgumentError("vmap: chunk_size should be None or greater than 0. (got "
+                            f"{chunk_size})")
 
 
 def _jax_names(given: dict[str, Any], in_dims: Any, out_dims: Any) -> tuple[Any, Any]:

@@ -15,7 +15,7 @@ from adjoint.base.dtypes import is_inexact
 from adjoint.base.errors import ArgumentError, IndexOutOfRange, NotSupported, ShapeError
 from adjoint.core.tensor import Tensor, wrap
 from adjoint.holders import CONVERTS, LIKE, POINTWISE, WRITES, Rule, held, rules
-from adjoint.nested.tensor import NestedInt, NestedTensor, axis, extent_of, jagged_of
+from adjoint.nested.tensor import NestedInt, NestedTensor, axis, extent_of, jagged_of, spelled_out
 from adjoint.ops.public import FUNCTIONS as F
 from adjoint.ops.public import METHODS as M
 
@@ -526,14 +526,10 @@ def _part(t: NestedTensor, index: Any) -> Any:
 @rules(RULES, "__getitem__")
 def getitem(f: Any, input: NestedTensor, index: Any) -> Any:
     """A part, or a place of an axis beside the ragged one."""
-    items = list(index) if isinstance(index, tuple) else [index]
+    items = spelled_out(index, input.dim())
     for item in items:
         if isinstance(item, (list, np.ndarray)) or isinstance(item, Tensor) and item.dim():
             raise NotSupported("aten.index.Tensor of a nested tensor: index its values()")
-    if any(i is Ellipsis for i in items):
-        at = next(k for k, i in enumerate(items) if i is Ellipsis)
-        missing = input.dim() - sum(i is not None for i in items) + 1
-        items[at:at + 1] = [Ellipsis] * missing
     found, dim = input, 0
     for k, item in enumerate(items):
         if item is Ellipsis:

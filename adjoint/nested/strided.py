@@ -9,7 +9,7 @@ from typing import Any
 from adjoint.base.errors import ArgumentError, DTypeError, IndexOutOfRange, NotSupported, ShapeError
 from adjoint.core.tensor import Tensor
 from adjoint.holders import CONVERTS, Rule, held, rules
-from adjoint.nested.tensor import StridedNested, axis, in_order, strided_of
+from adjoint.nested.tensor import StridedNested, axis, in_order, spelled_out, strided_of
 from adjoint.ops.public import FUNCTIONS as F
 from adjoint.ops.public import METHODS as M
 
@@ -163,10 +163,7 @@ def select(f: Any, input: StridedNested, dim: int, index: int) -> Any:
 @rules(RULES, "__getitem__")
 def getitem(f: Any, input: StridedNested, index: Any) -> Any:
     """A part, or one place of an axis of every part."""
-    items = list(index) if isinstance(index, tuple) else [index]
-    if any(i is Ellipsis for i in items):
-        at = next(k for k, i in enumerate(items) if i is Ellipsis)
-        items[at:at + 1] = [Ellipsis] * (input.rank - sum(i is not None for i in items) + 1)
+    items = spelled_out(index, input.rank)
     found, dim = input, 0
     for k, item in enumerate(items):
         if item is Ellipsis:

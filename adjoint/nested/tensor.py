@@ -100,6 +100,15 @@ def axis(dim: Any, rank: int) -> int:
     return int(dim) % rank
 
 
+def spelled_out(index: Any, rank: int) -> list[Any]:
+    """The items of an index; one `...` for each axis that it stands for."""
+    items = list(index) if isinstance(index, tuple) else [index]
+    at = next((k for k, i in enumerate(items) if i is Ellipsis), None)
+    if at is not None:
+        items[at:at + 1] = [Ellipsis] * (rank - sum(i is not None for i in items) + 1)
+    return items
+
+
 class NestedTensor(Holder):
     """A batch of tensors of different lengths in one tensor of values (`layout=torch.jagged`).
 
@@ -395,4 +404,4 @@ def jagged_of(parts: Sequence[Any], ragged: int = 1) -> NestedTensor:
 
 
 __all__ = ["NestedInt", "NestedTensor", "StridedNested", "axis", "extent_of", "in_order",
-           "jagged_of", "out_of_range", "strided_of"]
+           "jagged_of", "out_of_range", "spelled_out", "strided_of"]

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from adjoint.base.aval import MetaArray
+from adjoint.base.aval import UnreadArray
 from adjoint.base.dtypes import I64
 from adjoint.base.errors import ArgumentError, DTypeError, IndexOutOfRange, NotSupported, ShapeError
 from adjoint.core.modes import warn_as_pytorch
@@ -43,23 +43,12 @@ ZERO_STAYS = ("abs", "asin", "asinh", "atan", "atanh", "ceil", "erf", "expm1", "
               "signbit")
 
 
-class SparseArray(MetaArray):
+class SparseArray(UnreadArray):
     """What `.array` of a sparse tensor is: shape and dtype, and an error for its elements."""
 
     __slots__ = ()
-
-    def _no_value(self, *_: Any, **__: Any) -> Any:
-        raise NotSupported(f"this function does not take a sparse tensor (shape {list(self.shape)})"
-                           ": call to_dense() first, or work on its values()")
-
-    __array__ = __bool__ = __float__ = __int__ = __index__ = __iter__ = _no_value
-    __array_ufunc__ = _no_value  # type: ignore[assignment]  # a function here: it says why
-    item = tolist = _no_value
-
-    def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return self._no_value()
+    why = ("this function does not take a sparse tensor (shape {shape}): call to_dense() first, or "
+           "work on its values()")
 
 
 class SparseTensor(Tensor, own=True):
