@@ -143,8 +143,9 @@ def backward(self: Tensor, gradient: Any = None, retain_graph: bool | None = Non
         if primal is not None:
             api.backward([primal[0]], [primal[1]], retain_graph, create_graph, inputs=inputs)
             return
-        raise AutogradError(".backward() is not available inside of a functional transform; use "
-                            "func.grad or autograd.grad on the result")
+        raise AutogradError("backward() called inside a functorch transform. This is not "
+                            "supported, please use func.grad, func.vjp or autograd.grad on the "
+                            "result")
     api.backward([self], [gradient], retain_graph, create_graph, inputs=inputs)
 
 

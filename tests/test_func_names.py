@@ -20,18 +20,19 @@ def t(x: Any) -> Any:
 
 
 @pytest.mark.parametrize("kind,said,call", [
-    (AutogradError, r"scalar tensor, got shape \[3\]", lambda: af.grad(lambda x: x)(t(V))),
+    (AutogradError, r"The shape is \[3\]", lambda: af.grad(lambda x: x)(t(V))),
     (DTypeError, "got adjoint.int64", lambda: af.grad(lambda x: x.sum())(ad.tensor([1, 2]))),
     (DTypeError, "got int", lambda: af.grad(lambda x: x * 1.0)(3)),
     (DTypeError, "complex value", lambda: af.grad(lambda x: x * 1j)(t(1.0))),
     (DTypeError, "complex arguments", lambda: af.grad(lambda x: x, holomorphic=True)(t(1.0))),
     (DTypeError, "complex outputs", lambda: af.jacrev(lambda x: x.abs(), holomorphic=True)(
         t([1j]))),
-    (ArgumentError, "argnums has 3", lambda: af.grad(lambda x: x, argnums=3)(t(1.0))),
+    (ArgumentError, "Got argnum=3, but only 1 positional inputs", lambda: af.grad(
+        lambda x: x, argnums=3)(t(1.0))),
     (ArgumentError, r"\(output, aux\)", lambda: af.grad(lambda x: x, has_aux=True)(t(1.0))),
     (DTypeError, "float64, its tangent", lambda: af.jvp(
         lambda x: x, (t(V),), (ad.tensor(V, dtype=ad.float32),))),
-    (ArgumentError, r"shape \[3\], its tangent \[4, 3\]", lambda: af.jvp(
+    (ArgumentError, r"size \[3\] while .* of size \[4, 3\]", lambda: af.jvp(
         lambda x: x, (t(V),), (t(M),))),
     (ArgumentError, "same structure", lambda: af.linearize(lambda x: x, t(V))[1](t(V), t(V))),
     (ArgumentError, "4 for input 0, 3 for input 1", lambda: af.vmap(lambda x, y: x * y)(
@@ -158,7 +159,7 @@ def test_formatted_values() -> None:
     assert seen == [f"{V.sum():.2f}"]
     af.vmap(lambda v: (seen.append(f"{v.sum()}"), v)[1])(t(M))       # for print, without a format
     assert seen[1].startswith("BatchTensor")
-    with pytest.raises(TypeError, match=r"item\(\) was asked of .* at .*test_func_names"):
+    with pytest.raises(TypeError, match=r"(?s)calling .item\(\) .* at .*test_func_names"):
         af.vmap(lambda v: v * len(f"{v.sum():.2f}"))(t(M))
 
 

@@ -1,6 +1,7 @@
 """Arguments of transforms that fit nothing, and results that hang on no graph (F54)."""
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -33,7 +34,7 @@ def test_an_axis_that_the_output_does_not_have(dim: int) -> None:
 
 
 def test_out_dims_of_another_structure() -> None:
-    with pytest.raises(ValueError, match="out_dims .* does not match the structure"):
+    with pytest.raises(ValueError, match="out_dims is not compatible with the structure of .outp"):
         ad.func.vmap(lambda a: a, out_dims=(0, 0))(ad.ones(3))
     a, b = ad.func.vmap(lambda a: (a, a.sum()), out_dims=(1, 0))(ad.ones(3, 2))
     assert a.shape == (2, 3) and b.shape == (3,)
@@ -71,3 +72,48 @@ def test_a_jacobian_that_somebody_differentiates_further() -> None:
     assert ad.allclose(g, ((1 + 2 * ad.arange(3.0)) * (2 * ad.arange(3.0)).exp()).sum())
     twice = ad.func.jacrev(ad.func.jacrev(Exp.apply))(ad.tensor(1.0))
     assert ad.allclose(twice, ad.tensor(1.0).exp())
+
+
+@pytest.mark.parametrize(("said", "f"), [
+    (r"calling \.item\(\) on a Tensor", lambda a: a.sum().item()),
+    ("data-dependent control flow", lambda a: a if a.sum() > 0 else -a),
+    ("data-dependent control flow", lambda a: range(a.sum().long())),
+    ("output dynamic shape. Attempted to vmap over aten::nonzero", lambda a: a.nonzero()),
+    ("output dynamic shape", lambda a: a.unique()),
+    ("support dynamic shape. Attempting to batch over indexing with a boolean mask",
+     lambda a: a[a > 0]),
+    ("Attempted to vmap over `mask`", lambda a: a.masked_select(a > 0)),
+    ("Cannot access data pointer of Tensor", lambda a: a.numpy()),
+    ("vmap over aten::equal", lambda a: ad.equal(a, a.clone())),
+])
+def test_what_a_mapped_tensor_cannot_say(said: str, f: Any) -> None:
+    """Each in PyTorch's words, with the line that asked."""
+    with pytest.raises(RuntimeError, match=f"(?s){said}.*one value per example, at .*refusals"):
+        ad.func.vmap(f)(ad.ones(3, 2))
+
+
+@pytest.mark.parametrize(("said", "dims", "args"), [
+    ("in_dims=2, ...)(<inputs>): Got in_dim=2 for some input, but that input is a Tensor of "
+     "dimensionality 1 so expected in_dim to satisfy -1 <= in_dim < 1", 2, (3,)),
+    ("Got in_dim=0 for an input but the input is of type <class 'float'>", 0, (1.0,)),
+    ("in_dims has structure (*, *) but inputs has structure (*,)", (0, 0), (3,)),
+    ("expected `in_dims` to be int or a (potentially nested) tuple", None, (3,)),
+    ("got sizes [3, 2] for the mapped dimension", 0, (3, 2)),
+    ("got no inputs", 0, ()),
+])
+def test_in_dims_that_do_not_fit(said: str, dims: Any, args: tuple[Any, ...]) -> None:
+    given = [ad.ones(n) if isinstance(n, int) else n for n in args]
+    with pytest.raises(ValueError, match=re.escape(said)):
+        ad.func.vmap(lambda *a: a[0], in_dims=dims)(*given)
+
+
+def test_equal_sees_values_below_a_derivative() -> None:
+    """It looks at the primals; a tensor without values has no answer."""
+    x = ad.tensor([1.0, 2.0])
+    out, tangent = ad.func.jvp(lambda a: a * ad.equal(a, a.clone()), (x,), (x,))
+    assert out.tolist() == tangent.tolist() == [1.0, 2.0]
+    assert not ad.func.grad(lambda a: a.sum() * ad.equal(a, a + 1))(x).any()
+    with pytest.raises(NotImplementedError, match="equal needs the values"):
+        ad.equal(x.to("meta"), x.to("meta"))
+    with pytest.raises(TypeError, match="must be Tensor, not int"):
+        ad.equal(x, 1)

@@ -30,7 +30,12 @@ class Spec(NamedTuple):
         return unflatten(list(leaves), self)
 
 
-LEAF = Spec(None, None, ())
+class _Star:
+    def __repr__(self) -> str:
+        return "*"
+
+
+LEAF, _STAR = Spec(None, None, ()), _Star()
 _REGISTRY: dict[type, tuple[Callable[[Any], tuple[Sequence[Any], Any]],
                             Callable[[Any, Sequence[Any]], Any]]] = {}
 
@@ -183,12 +188,20 @@ def _match(x: Any, s: Spec, out: list[Any], parts: Split) -> bool:
         [_match(c, child, out, parts) for c, child in zip(children, s.children, strict=True)])
 
 
-def broadcast_prefix(prefix: Any, spec: Spec, what: str) -> list[Any]:
+def _outline(spec: Spec) -> str:
+    """The structure of a tree with a star for each leaf."""
+    return repr(unflatten([_STAR] * spec.leaves, spec))
+
+
+def broadcast_prefix(prefix: Any, spec: Spec, what: str, name: str, of: str) -> list[Any]:
     """One entry of `prefix` per leaf of `spec`: `prefix` may stop where the tree goes on (as
-    `in_dims=0` for a whole tuple)."""
+    `in_dims=0` for a whole tuple). An error begins with `what`, and calls the prefix `name` and
+    what it goes with `of`."""
     out: list[Any] = []
     if not _spread(prefix, spec, out):
-        raise ArgumentError(f"{what} {prefix!r} does not match the structure of the arguments")
+        raise ArgumentError(f"{what}: {name} is not compatible with the structure of `{of}`. "
+                            f"{name} has structure {_outline(flatten(prefix)[1])} but {of} has "
+                            f"structure {_outline(spec)}.")
     return out
 
 

@@ -18,6 +18,33 @@ from adjoint.ops.shape import batch_loop, expand_op, unsqueeze_op
 _new = object.__new__
 
 
+_CONTROL = ("vmap: It looks like you're attempting to use a Tensor in some data-dependent control "
+            "flow: one branch cannot be taken for all examples at once")
+_SHAPES = "give the result a shape that values do not decide (where, a product with the mask)"
+_NO_DATA = "Cannot access data pointer of Tensor that doesn't have storage"
+_REFUSALS = {            # what is asked of a mapped tensor -> why it can't be had
+    "item()": "vmap: It looks like you're calling .item() on a Tensor, in data-dependent control "
+              "flow or arithmetic",
+    "bool()": _CONTROL, "allclose": _CONTROL,
+    "numpy()": _NO_DATA, "tolist()": _NO_DATA, "__array__()": _NO_DATA,
+    "its NumPy array": _NO_DATA, "index": _CONTROL,
+    "indexing with a boolean mask": "vmap: We do not support batching operators that can support "
+    "dynamic shape. Attempting to batch over indexing with a boolean mask",
+    "masked_select": "vmap: Attempted to vmap over `mask` in torch.masked_select(self, mask): each "
+    "example would select another number of elements",
+}
+_REWRITE = dict.fromkeys(("item()", "bool()", "index", "allclose"),
+                         "write it with tensors alone, as where(condition, a, b)")
+_REWRITE |= dict.fromkeys(("numpy()", "tolist()", "__array__()",
+                            "its NumPy array"),
+                          "use functions of tensors")
+
+
+def _refusal(what: str) -> str:
+    return _REFUSALS.get(what) or ("vmap: We do not support batching operators that can output "
+                                   f"dynamic shape. Attempted to vmap over aten::{what}")
+
+
 def _rank(x: Any) -> int:
     """Number of axes of an operand of any kind (at its own level)."""
     if isinstance(x, Tensor):
@@ -128,10 +155,9 @@ class Batch(Trace):
 
     def no_value(self, t: Any, what: str) -> str:
         frame = sys._getframe(1)
-        return (f"vmap: {what} was asked of a tensor that holds one value per example, at "
-                f"{provenance.here(frame)}.\n  It looks like you're attempting to use a Tensor in "
-                "some data-dependent control flow: one branch cannot be taken for all examples at "
-                "once. Write it with where(condition, a, b), or loop over the examples")
+        return (f"{_refusal(what)}\n  {what} was asked of a tensor that holds one value per "
+                f"example, at {provenance.here(frame)}: {_REWRITE.get(what, _SHAPES)}, or loop "
+                "over the examples")
 
     def value(self, t: Any, what: str) -> Any:
         self.check(t)

@@ -24,8 +24,10 @@ def _check(primals: Sequence[Any], tangents: Sequence[Any], specs: tuple[Spec, S
                             f"{specs[0].leaves} and {specs[1].leaves} leaves")
     for i, (p, t) in enumerate(zip(primals, tangents, strict=True)):
         if tuple(p.shape) != tuple(t.shape):
-            raise ArgumentError(f"jvp: primal {i} has shape {list(p.shape)}, its tangent "
-                                f"{list(t.shape)}; they must be equal")
+            raise ArgumentError("Trying to set a forward gradient that has a different size than "
+                                "that of the original Tensor, this is not supported. Tensor is of "
+                                f"size {list(p.shape)} while the given forward gradient is of size "
+                                f"{list(t.shape)}: input {i} of jvp")
         if isinstance(t, Tensor) and p.array.dtype != t.array.dtype:
             raise DTypeError(f"jvp: primal {i} has dtype {p.dtype}, its tangent {t.dtype}; they "
                              "must be equal: cast the tangent with .to()")
@@ -42,8 +44,9 @@ def jvp(func: Callable[..., Any], primals: Any, tangents: Any, *, strict: bool =
     (tensor(0.), tensor(1.))
     """
     if not isinstance(primals, (tuple, list)):
-        raise StructureError("jvp: primals and tangents are tuples, one entry per argument of the "
-                            f"function; got {type(primals).__name__}")
+        raise StructureError("jvp(f, primals, tangents): Expected primals to be a tuple. E.g. it "
+                             "should be valid to call f(*primals). Got "
+                             f"{type(primals).__name__}: one entry per argument of the function")
     leaves, spec = flatten(tuple(primals))
     ts, t_spec = flatten(tuple(tangents))
     if spec == t_spec:                      # a number takes the dtype of what it goes with

@@ -115,6 +115,11 @@ def only_tensors(call: str, out: Any, one: bool = False) -> None:
                                  f"unsupported type {type(o)}")
 
 
+def _called(what: str) -> str:
+    """The call of a transform as errors write it."""
+    return {"grad": "grad_and_value(f)(*args)", "vjp": "vjp(f, *primals)"}.get(what, what)
+
+
 class Pull:
     """Outputs of a run on fresh variables, and how to pull cotangents back."""
 
@@ -129,8 +134,8 @@ class Pull:
         self.specs: list[Spec] = []
         for i in argnums:
             if not -len(args) <= i < len(args):
-                raise StructureError(f"{what}: argnums has {i}, but the function was called with "
-                                    f"{len(args)} positional arguments")
+                raise StructureError(f"Got argnum={i}, but only {len(args)} positional inputs: "
+                                     f"{what}'s argnums say what is differentiated")
             leaves, spec = flatten(args[i])
             for k, x in enumerate(leaves):
                 if allow_int and is_integer(x):
@@ -147,8 +152,8 @@ class Pull:
         self.aux: Any = None
         if has_aux:
             if not isinstance(out, tuple) or len(out) != 2:
-                raise StructureError(f"{what}: with has_aux=True the function must return "
-                                    "(output, aux)")
+                raise StructureError(f"{_called(what)}: output of function f should be a tuple: "
+                                     "(output, aux) if has_aux is True")
             out, self.aux = out
         self.outputs, self.out_spec = flatten(out)
         if as_pytorch[0]:
@@ -264,8 +269,9 @@ def _unit(p: Pull, holomorphic: bool) -> Any:
                          "or pass holomorphic=True for f'(z) of a complex differentiable function")
     if tuple(y.shape) != ():
         raise TransformError(
-            f"{p.what}: Expected the function to return a scalar tensor, got shape {list(y.shape)};"
-            " reduce it (.sum()), or use jacrev for a Jacobian")
+            f"{_called(p.what)}: Expected f(*args) to return a scalar Tensor, got tensor with "
+            f"{len(y.shape)} dims. Maybe you wanted to use the vjp or jacrev APIs instead? The "
+            f"shape is {list(y.shape)}: reduce it (.sum()), or use jacrev for a Jacobian")
     return one_for(y.array)
 
 
@@ -358,8 +364,9 @@ def vjp(func: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
             if c is not None and not isinstance(c, Tensor):
                 c = leaves[i] = tensor(c, dtype=o.dtype if isinstance(o, Tensor) else None)
             if c is not None and tuple(c.shape) != np.shape(o):
-                raise ArgumentError(f"vjp: cotangent {i} has shape {list(c.shape)}, the output "
-                                    f"{list(np.shape(o))}")
+                raise ArgumentError(f"Mismatch in shape: grad_output[{i}] has a shape of {c.shape} "
+                                    f"and output[{i}] has a shape of {o.shape}: a cotangent of "
+                                    "vjp has the shape of its output")
         return tuple(p.regroup(p.back(leaves, keep=True)))
 
     return (value, pull, p.aux_value()) if has_aux else (value, pull)

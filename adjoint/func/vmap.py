@@ -34,28 +34,41 @@ def move_axis(x: Any, source: int, target: int) -> Any:
     return permute_op(x, dims=tuple(dims))
 
 
-def _sizes(leaves: Sequence[Any], dims: Sequence[Any], given: int | None) -> int:
+def _name(f: Any) -> str:
+    return getattr(f, "__name__", None) or repr(f)
+
+
+def _sizes(leaves: Sequence[Any], dims: Sequence[Any], given: int | None, what: str) -> int:
     sizes: dict[int, int] = {}
     for i, (x, d) in enumerate(zip(leaves, dims, strict=True)):
         if d is None:
             continue
         if not isinstance(x, (Tensor, np.ndarray)):
-            raise ArgumentError(f"vmap: Got in_dim={d} for input {i}, which is of type "
-                                f"{type(x).__name__}; mapped inputs must be tensors (use None)")
+            raise ArgumentError(f"{what}: Got in_dim={d} for an input but the input is of type "
+                                f"{type(x)}: input {i} can't be mapped, as only tensors can. We "
+                                "cannot vmap over non-Tensor arguments, please use None as the "
+                                "respective in_dim")
         if not -len(x.shape) <= d < len(x.shape):
-            raise ArgumentError(f"vmap: Got in_dim={d} for input {i}, which is a tensor of "
-                                f"dimensionality {len(x.shape)} (shape {list(x.shape)})")
+            n = len(x.shape)
+            raise ArgumentError(f"{what}: Got in_dim={d} for some input, but that input is a "
+                                f"Tensor of dimensionality {n} so expected in_dim to satisfy "
+                                f"-{n} <= in_dim < {n} (input {i}, shape {list(x.shape)})")
         sizes[i] = int(x.shape[d])
     if not sizes:
         if given is not None:
             return given
-        raise ArgumentError("vmap: in_dims are all None: at least one input must be mapped, or "
-                            "axis_size given")
+        if not leaves:
+            raise ArgumentError(f"{what.replace(', ...', '')}: got no inputs: something must be "
+                                "mapped, or axis_size given")
+        raise ArgumentError(f"{what}: expected `in_dims` to be int or a (potentially nested) tuple "
+                            "matching the structure of inputs, got: <class 'NoneType'> for all of "
+                            "them: at least one input must be mapped, or axis_size given")
     if given is not None:
         sizes[-1] = given
     if len(set(sizes.values())) > 1:
         raise ArgumentError("vmap: Expected all tensors to have the same size in the mapped "
-                            "dimension, got sizes " + ", ".join(
+                            f"dimension, got sizes {[*sizes.values()]} for the mapped dimension: "
+                            + ", ".join(
                                 f"{n} for " + (f"input {i}" if i >= 0 else "axis_size")
                                 for i, n in sizes.items()))
     return next(iter(sizes.values()))
@@ -83,19 +96,21 @@ def vmap(func: Callable[..., Any], in_dims: Any = 0, out_dims: Any = 0,
     tensor([2., 2., 2.])
     """
     in_dims, out_dims = _jax_names(jax, in_dims, out_dims)
-    _check_options(randomness, chunk_size)
+    _check_options(func, out_dims, randomness, chunk_size)
 
     @wraps(func)
     def mapped(*args: Any, **kwargs: Any) -> Any:
         leaves, spec = flatten(args)
+        what = f"vmap({_name(func)}, in_dims={in_dims}, ...)(<inputs>)"
         if isinstance(in_dims, (list, str)):
-            raise ArgumentError("vmap: expected in_dims to be int or a (potentially nested) tuple "
-                                f"matching the structure of inputs, got: {type(in_dims)}")
-        dims = broadcast_prefix(in_dims, spec, "vmap: in_dims")
+            raise ArgumentError(f"{what}: expected `in_dims` to be int or a (potentially nested) "
+                                f"tuple matching the structure of inputs, got: {type(in_dims)}.")
+        dims = broadcast_prefix(in_dims, spec, what, "in_dims", "inputs")
         named, named_spec = flatten(kwargs)
         named = [_tensor(k) for k in named]
         along = [bool(jax) and isinstance(k, Tensor) for k in named]
-        size = _sizes(leaves + named, dims + [0 if m else None for m in along], axis_size)
+        size = _sizes(leaves + named, dims + [0 if m else None for m in along],
+                      axis_size, what)
         front = [x if d is None else move_axis(_tensor(x), d, 0)
                  for x, d in zip(leaves, dims, strict=True)]
         mask = [d is not None for d in dims]
@@ -112,7 +127,8 @@ def vmap(func: Callable[..., Any], in_dims: Any = 0, out_dims: Any = 0,
                                 "part; leave out chunk_size or axis_name")
         else:
             outs, out_spec = _chunked(run, front, mask, named, along, size, chunk_size, randomness)
-        places = broadcast_prefix(out_dims, out_spec, "vmap: out_dims")
+        places = broadcast_prefix(out_dims, out_spec, f"vmap({_name(func)}, ..., out_dims="
+                                  f"{out_dims})(<inputs>)", "out_dims", "outputs")
         found = unflatten([_place(o, p, size, func)
                            for o, p in zip(outs, places, strict=True)], out_spec)
         if found is None and out_dims is not None and as_pytorch[0]:
@@ -121,7 +137,11 @@ def vmap(func: Callable[..., Any], in_dims: Any = 0, out_dims: Any = 0,
     return mapped
 
 
-def _check_options(randomness: str, chunk_size: int | None) -> None:
+def _check_options(func: Any, out_dims: Any, randomness: str, chunk_size: int | None) -> None:
+    if isinstance(out_dims, (str, float)):
+        raise ArgumentError(f"vmap({_name(func)}, ..., out_dims={out_dims}): `out_dims` must be an "
+                            "int, None or a python collection of ints representing where in the "
+                            "outputs the vmapped dimension should appear.")
     if randomness not in ("error", "different", "same"):
         raise ArgumentError("Only allowed values for randomness are 'error', 'different', or "
                             f"'same'. Got {randomness}")
@@ -148,7 +168,7 @@ class _Shared:
 
 
 def _no_tensor(func: Any, found: Any) -> ArgumentError:
-    name = getattr(func, "__name__", None) or repr(func)
+    name = _name(func)
     return ArgumentError(f"vmap({name}, ...): `{name}` must only return Tensors, got type "
                          f"{type(found)}. Did you mean to set out_dims= to None for output?")
 

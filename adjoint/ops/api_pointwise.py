@@ -33,6 +33,7 @@ from adjoint.ops.api_common import (
     need_tensors,
     no_zeros,
     undifferentiated,
+    value,
 )
 from adjoint.ops.public import METHODS, known_as, operands, planned, public, write_out
 from adjoint.ops.shape import clone_op, expand_op, stack_op
@@ -553,8 +554,8 @@ def logaddexp2(input: Any, other: Any, *, out: Any = None) -> Any:
 @public()
 def equal(input: Any, other: Any) -> bool:
     """True if shapes and all elements are equal."""
-    a, b = input.array, other.array
-    return a.shape == b.shape and bool(np.all(a == b))
+    need_tensors("equal", input, other)
+    return np.array_equal(value(input, "equal"), value(other, "equal"))
 
 
 # ------------------------------------------------------------------ complex numbers
