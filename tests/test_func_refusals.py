@@ -107,6 +107,21 @@ def test_in_dims_that_do_not_fit(said: str, dims: Any, args: tuple[Any, ...]) ->
         ad.func.vmap(lambda *a: a[0], in_dims=dims)(*given)
 
 
+def test_cotangents_take_the_dtype_of_their_output() -> None:
+    """As in `backward`; what is complex goes with what is complex, and the tree is the output's."""
+    x = ad.tensor([1.0, 2.0])
+    _, pull = ad.func.vjp(lambda a: a * 2, x)
+    for dtype in (ad.float64, ad.int64, ad.bfloat16):
+        g = pull(ad.ones(2, dtype=dtype))[0]
+        assert g.dtype == ad.float32 and g.tolist() == [2.0, 2.0]
+    with pytest.raises(RuntimeError, match="required to have the same dtype"):
+        pull(ad.ones(2, dtype=ad.complex64))
+    with pytest.raises(RuntimeError, match=r"cotangents: \(\*,\), primal output: \(\*, \*\)"):
+        ad.func.vjp(lambda a: (a, a), x)[1]((x,))
+    with pytest.raises(RuntimeError, match=r"tangent:0 with shape \[3\] .* the shape \[2\]"):
+        ad.func.linearize(lambda a: a * 2, x)[1](ad.ones(3))
+
+
 def test_equal_sees_values_below_a_derivative() -> None:
     """It looks at the primals; a tensor without values has no answer."""
     x = ad.tensor([1.0, 2.0])

@@ -210,13 +210,23 @@ def test_vectors_and_triangles() -> None:
 def test_switches_of_absent_backends() -> None:
     backends = ad.backends
     assert backends.cudnn.version() is None and not backends.mps.is_built()
-    backends.mkldnn.verbose, backends.cudnn.benchmark = 3, False
-    assert backends.mkldnn.verbose == 3 and backends.mkldnn.unset is False
+    backends.mkldnn.chatty, backends.cudnn.benchmark = 3, False
+    assert backends.mkldnn.chatty == 3 and backends.mkldnn.unset is False
     with pytest.raises(AttributeError):
         backends.cudnn.__wrapped__  # noqa: B018  # asked for, as inspect does
     with backends.cudnn.flags(benchmark=True):
         assert backends.cudnn.benchmark
     assert not backends.cudnn.benchmark
+    assert backends.cpu.get_cpu_capability() in ("AVX512", "AVX2", "DEFAULT")
+    assert backends.openmp.is_available() and not backends.mkl.is_available()
+    with backends.mkl.verbose(backends.mkl.VERBOSE_ON):
+        assert not backends.nnpack.is_available()
+    backends.mha.set_fastpath_enabled(False)
+    assert not backends.mha.get_fastpath_enabled()
+    backends.mha.set_fastpath_enabled(True)
+    q = ad.ones(1, 1, 2, 4)
+    asked = backends.cuda.SDPAParams(q, q, q, None, 0.0, False, False)
+    assert not backends.cuda.can_use_flash_attention(asked)
 
 
 def test_shared_memory_keeps_values_gradients_and_copies() -> None:

@@ -86,13 +86,17 @@ def _seed(t: Any, g: Any, i: int, create: bool) -> Any:
         raise ShapeError(
             f"Mismatch in shape: grad_output[{i}] has a shape of {g.shape} and output[{i}] has a "
             f"shape of {t.shape}.")
+    g = in_dtype_of(t, g, i)
+    return g if create else beginning(g.array, t.array)
+
+
+def in_dtype_of(t: Any, g: Any, i: int) -> Any:
+    """A cotangent in the dtype of its output, the `i`-th; complex and real ones do not mix."""
     if (g.array.dtype.kind == "c") != (t.array.dtype.kind == "c"):
         raise AutogradError("For complex Tensors, both grad_output and output are required to have "
                             f"the same dtype. Mismatch in dtype: grad_output[{i}] has a dtype of "
                             f"{g.dtype} and output[{i}] has a dtype of {t.dtype}.")
-    if g.array.dtype != t.array.dtype:
-        g = g.to(t.dtype)
-    return g if create else beginning(g.array, t.array)
+    return g if g.array.dtype == t.array.dtype else g.to(t.dtype)
 
 
 def _roots(tensors: Any, grads: Any, create: bool) -> list[tuple[Any, Any]]:

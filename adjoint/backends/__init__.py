@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 from adjoint.core.modes import warn_as_pytorch
 
@@ -54,8 +54,62 @@ class Switches(ModuleType):
             self.__dict__.update({k: before[k] for k in switches if k in before})
 
 
+class _CPU(Switches):
+    def get_cpu_capability(self) -> str:
+        """The vectors that kernels are compiled for: "AVX512", "AVX2" or "DEFAULT"."""
+        from adjoint.kernels import llvm  # it loads the compiler
+        bits = llvm.vector_bits() if llvm.available() else 128
+        return {512: "AVX512", 256: "AVX2"}.get(bits, "DEFAULT")
+
+
+class _OpenMP(Switches):
+    def is_available(self) -> bool:
+        """True: `set_num_threads` has an effect, whatever the threads are called."""
+        return True
+
+
+class _Verbose(Switches):
+    """A library whose calls could be printed."""
+
+    VERBOSE_OFF, VERBOSE_ON, VERBOSE_ON_CREATION = 0, 1, 2
+
+    def verbose(self, enable: int) -> AbstractContextManager[None]:
+        """A `with` that changes nothing: no call of the library is made."""
+        return nullcontext()
+
+
+class _Fast(Switches):
+    def get_fastpath_enabled(self) -> bool:
+        """Whether attention layers may take a faster path in evaluation: noted, as there is one."""
+        return bool(self.__dict__.get("fastpath", True))
+
+    def set_fastpath_enabled(self, value: bool) -> None:
+        """Note it."""
+        self.__dict__["fastpath"] = value
+
+
+class SDPAParams(NamedTuple):
+    """What attention would be called with, for `backends.cuda.can_use_flash_attention`."""
+
+    query: Any
+    key: Any
+    value: Any
+    attn_mask: Any
+    dropout: float
+    is_causal: bool
+    enable_gqa: bool
+
+
 class _Attention(Switches):
     """The switches of attention kernels. There is one kernel, so that none of them chooses."""
+
+    SDPAParams = SDPAParams
+
+    def can_use_flash_attention(self, params: Any, debug: bool = False) -> bool:
+        """False: there is no GPU."""
+        return False
+
+    can_use_efficient_attention = can_use_cudnn_attention = can_use_flash_attention
 
     def enable_flash_sdp(self, enabled: bool) -> None:
         """Noted by nobody."""
@@ -97,8 +151,10 @@ cudnn = _switches("cudnn", benchmark=False, deterministic=False, enabled=False, 
                   rnn=_switches("cudnn.rnn", fp32_precision="none"))
 cuda = _Attention(f"{__name__}.cuda", matmul=_switches("cuda.matmul", allow_tf32=False,
                                                        fp32_precision="none"))
-cpu, mps, mkl, openmp = (_switches(name) for name in ("cpu", "mps", "mkl", "openmp"))
-mkldnn = _switches("mkldnn", enabled=False,
+cpu, openmp = _CPU(f"{__name__}.cpu"), _OpenMP(f"{__name__}.openmp")
+mha, mkl = _Fast(f"{__name__}.mha"), _Verbose(f"{__name__}.mkl")
+mps, nnpack, miopen, kleidiai = (_switches(n) for n in ("mps", "nnpack", "miopen", "kleidiai"))
+mkldnn = _Verbose(f"{__name__}.mkldnn", enabled=False,
                    matmul=_switches("mkldnn.matmul", fp32_precision="none"),
                    conv=_switches("mkldnn.conv", fp32_precision="none"),
                    rnn=_switches("mkldnn.rnn", fp32_precision="none"))

@@ -188,7 +188,7 @@ def _match(x: Any, s: Spec, out: list[Any], parts: Split) -> bool:
         [_match(c, child, out, parts) for c, child in zip(children, s.children, strict=True)])
 
 
-def _outline(spec: Spec) -> str:
+def outline(spec: Spec) -> str:
     """The structure of a tree with a star for each leaf."""
     return repr(unflatten([_STAR] * spec.leaves, spec))
 
@@ -200,8 +200,8 @@ def broadcast_prefix(prefix: Any, spec: Spec, what: str, name: str, of: str) -> 
     out: list[Any] = []
     if not _spread(prefix, spec, out):
         raise ArgumentError(f"{what}: {name} is not compatible with the structure of `{of}`. "
-                            f"{name} has structure {_outline(flatten(prefix)[1])} but {of} has "
-                            f"structure {_outline(spec)}.")
+                            f"{name} has structure {outline(flatten(prefix)[1])} but {of} has "
+                            f"structure {outline(spec)}.")
     return out
 
 

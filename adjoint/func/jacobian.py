@@ -39,8 +39,8 @@ def _zeros(t: Tensor, rows: int) -> Tensor:
 
 def _check_chunk(what: str, chunk_size: int | None) -> None:
     if chunk_size is not None and chunk_size <= 0:
-        raise ArgumentError(f"{what}: chunk_size should be None or greater than 0, got "
-                            f"{chunk_size}")
+        raise ArgumentError(f"{what}: `chunk_size` should be greater than 0. Got {chunk_size}; "
+                            "None takes all rows at once")
 
 
 def _per_output(out_spec: Spec, blocks: Sequence[Sequence[Any]], specs: Sequence[Spec],

@@ -114,6 +114,11 @@ def linearize(func: Callable[..., Any], *primals: Any, has_aux: bool = False) ->
     def push(*tangents: Any) -> Any:
         if flatten(tangents)[1] != spec:
             _check(leaves, (), (spec, flatten(tangents)[1]))
+        for i, (p, t) in enumerate(zip(leaves, flatten(tangents)[0], strict=True)):
+            if tuple(p.shape) != np.shape(t):
+                raise ArgumentError(f"tangent:{i} with shape {list(np.shape(t))} in flattened "
+                                    f"pytree doesn't match the shape {list(p.shape)} of the "
+                                    "corresponding primal: linearize's function takes tangents like its inputs")
         return jvp(func, primals, tangents, has_aux=has_aux)[1]
     return (output, push, aux) if has_aux else (output, push)
 

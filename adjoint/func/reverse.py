@@ -15,13 +15,14 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
+from adjoint.autograd.api import in_dtype_of
 from adjoint.autograd.engine import walk
 from adjoint.autograd.modes import enable_grad, is_grad_enabled
 from adjoint.base import provenance
 from adjoint.base.aval import MetaArray
 from adjoint.base.dtypes import is_inexact
 from adjoint.base.errors import ArgumentError, DTypeError, StructureError, TransformError
-from adjoint.base.tree import Spec, flatten, unflatten
+from adjoint.base.tree import Spec, flatten, outline, unflatten
 from adjoint.core.modes import as_pytorch
 from adjoint.core.node import Freed
 from adjoint.core.op import aval_of_value
@@ -358,8 +359,9 @@ def vjp(func: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
         given = (cotangents, *more) if more else cotangents
         leaves, spec = flatten(given)
         if spec != p.out_spec and len(leaves) != len(p.outputs):
-            raise StructureError("vjp: Expected cotangents to have the structure of the output: "
-                                f"{p.out_spec.leaves} leaves, got {len(leaves)}")
+            raise StructureError("Expected pytree structure of cotangents to be the same as pytree "
+                                 "structure of outputs to the function. cotangents: "
+                                 f"{outline(spec)}, primal output: {outline(p.out_spec)}")
         for i, (c, o) in enumerate(zip(leaves, p.outputs, strict=True)):
             if c is not None and not isinstance(c, Tensor):
                 c = leaves[i] = tensor(c, dtype=o.dtype if isinstance(o, Tensor) else None)
@@ -367,6 +369,8 @@ def vjp(func: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
                 raise ArgumentError(f"Mismatch in shape: grad_output[{i}] has a shape of {c.shape} "
                                     f"and output[{i}] has a shape of {o.shape}: a cotangent of "
                                     "vjp has the shape of its output")
+            if isinstance(o, Tensor) and c is not None and c.dtype != o.dtype:
+                leaves[i] = in_dtype_of(o, c, i)
         return tuple(p.regroup(p.back(leaves, keep=True)))
 
     return (value, pull, p.aux_value()) if has_aux else (value, pull)
