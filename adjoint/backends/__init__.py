@@ -11,6 +11,7 @@ from types import ModuleType
 from typing import Any, NamedTuple
 
 from adjoint.core.modes import warn_as_pytorch
+from adjoint.kernels.choose import report
 
 
 class Switches(ModuleType):
@@ -57,9 +58,7 @@ class Switches(ModuleType):
 class _CPU(Switches):
     def get_cpu_capability(self) -> str:
         """The vectors that kernels are compiled for: "AVX512", "AVX2" or "DEFAULT"."""
-        from adjoint.kernels import llvm  # it loads the compiler
-        bits = llvm.vector_bits() if llvm.available() else 128
-        return {512: "AVX512", 256: "AVX2"}.get(bits, "DEFAULT")
+        return {512: "AVX512", 256: "AVX2"}.get(report()["vector_bits"], "DEFAULT")
 
 
 class _OpenMP(Switches):

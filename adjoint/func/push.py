@@ -118,7 +118,8 @@ def linearize(func: Callable[..., Any], *primals: Any, has_aux: bool = False) ->
             if tuple(p.shape) != np.shape(t):
                 raise ArgumentError(f"tangent:{i} with shape {list(np.shape(t))} in flattened "
                                     f"pytree doesn't match the shape {list(p.shape)} of the "
-                                    "corresponding primal: linearize's function takes tangents like its inputs")
+                                    "corresponding primal: tangents of linearize's function have "
+                                    "its inputs' shapes")
         return jvp(func, primals, tangents, has_aux=has_aux)[1]
     return (output, push, aux) if has_aux else (output, push)
 
