@@ -348,6 +348,12 @@ def test_log_gamma_is_zero_at_one_and_two() -> None:
         assert value.tolist() == [0.0, 0.0]
 
 
+def test_log_gamma_of_the_smallest_numbers_is_minus_their_logarithm() -> None:
+    x = np.array([5e-324, -5e-324, 1e-310, -3e-308, 1e-300, 1e-280, -1e-280])
+    for value in (compiled("lgamma", "double", 8)(np.resize(x, 64))[:7], special.lgamma(x)):
+        np.testing.assert_allclose(value, -np.log(abs(x)), rtol=1e-15)
+
+
 def test_digamma_and_its_slope_of_large_arrays_leave_numpy(monkeypatch: pytest.MonkeyPatch) -> None:
     """polygamma(1, x), and the backward of digamma, run in the generated kernel."""
     x = ad.linspace(-3.3, 30.0, 8192, dtype=ad.float64, requires_grad=True)

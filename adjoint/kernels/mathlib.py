@@ -348,6 +348,14 @@ def erfc_wide(f: Function, x: Value) -> Value:
     return f.select(x.compare("olt", 0.0), 2.0 - y, y)
 
 
+def near_zero(f: Function, r: Value) -> tuple[Value, Value]:
+    """(sin r, cos r) for |r| <= pi/4."""
+    sin_p, cos_p = (_SIN32, _COS32) if element(r.ty) == "float" else (_SIN64, _COS64)
+    z = r * r
+    return (f.fma(f.poly(z, sin_p) * z, r, r),
+            f.fma(f.poly(z, cos_p), z * z, f.fma(z, -0.5, 1.0)))
+
+
 def _trig(shift: int, libm: str) -> Emit:
     """sin (shift 0) or cos (shift 1) with quadrants by bits; huge arguments go to libm."""
     def emit(f: Function, x: Value) -> Value:
@@ -358,10 +366,7 @@ def _trig(shift: int, libm: str) -> Emit:
         r = x
         for part in _PIO2[base]:
             r = f.fma(q, -part, r)
-        z = r * r
-        sin_p, cos_p = (_SIN32, _COS32) if base == "float" else (_SIN64, _COS64)
-        sin = f.fma(f.poly(z, sin_p) * z, r, r)
-        cos = f.fma(f.poly(z, cos_p), z * z, f.fma(z, -0.5, 1.0))
+        sin, cos = near_zero(f, r)
         k = f.bits(raw, _int(x.ty)) + shift
         odd = (k & 1).compare("ne", 0)
         y = f.select(odd, cos, sin)

@@ -92,6 +92,7 @@ def erfc(x: Any) -> Any:
     return through_float64(lambda v: _erf64(v)[1], x)
 
 
+TINY = 1e-290          # below it |Gamma(x)| is 1/|x|, whose products with others leave the range
 _STIRLING = (1 / 12, -1 / 360, 1 / 1260, -1 / 1680, 1 / 1188, -691 / 360360, 1 / 156)
 _DIGAMMA = (-1 / 12, 1 / 120, -1 / 252, 1 / 240, -1 / 132, 691 / 32760, -1 / 12)
 
@@ -117,6 +118,7 @@ def _lgamma64(x: Array) -> Array:
     with np.errstate(all="ignore"):
         frac = x - np.round(x)
         mirrored = np.log(np.pi / np.abs(np.sin(np.pi * frac))) - body
+        mirrored = np.where(np.abs(x) < TINY, -np.log(np.abs(x)), mirrored)
     pole = reflect & (x == np.floor(x))
     out = np.where(reflect, mirrored, body)
     out = np.where((x == 1.0) | (x == 2.0), 0.0, out)
