@@ -3,6 +3,8 @@ import numpy as np
 import pytest
 from helpers_ops import Cases, R, compare, ints
 
+import adjoint as ad
+
 pytest.importorskip("torch")
 case = Cases()
 
@@ -102,9 +104,10 @@ for need in (True, False):
          F.multi_head_attention_forward(q, k, k, 8, 2, w, b, None, None, False, 0.0, ow, ob,
                                         need_weights=n)[0],
          R(3, 2, 8), R(4, 2, 8), R(24, 8), R(24), R(8, 8), R(8), second=need)
-for n in ("relu", "relu6", "selu", "elu", "celu", "leaky_relu", "gelu", "silu", "mish", "softplus",
-          "logsigmoid", "hardtanh", "hardswish", "hardshrink", "softshrink", "tanhshrink",
-          "softsign", "glu"):
+ACTIVATIONS = ("relu", "relu6", "selu", "elu", "celu", "leaky_relu", "gelu", "silu", "mish",
+               "softplus", "logsigmoid", "hardtanh", "hardswish", "hardshrink", "softshrink",
+               "tanhshrink", "softsign", "glu")
+for n in ACTIVATIONS:
     case(n, lambda T, F, x, n=n: getattr(F, n)(x), R(3, 4) * 2)
 case("gelu tanh", lambda T, F, x: F.gelu(x, approximate="tanh"), X)
 case("prelu", lambda T, F, x, w: F.prelu(x, w), X, R(4))
@@ -113,3 +116,12 @@ case("prelu", lambda T, F, x, w: F.prelu(x, w), X, R(4))
 @pytest.mark.parametrize("one", case, ids=repr)
 def test_like_torch(one):
     compare(one)
+
+
+@pytest.mark.parametrize("name", ACTIVATIONS[:-1])     # (of few elements, glu is two operations)
+def test_an_activation_is_one_node_that_keeps_one_array(name):
+    x = ad.randn(4, 6, requires_grad=True)
+    y = getattr(ad.nn.functional, name)(x)
+    (leaf, _), = y.grad_fn.next_functions
+    assert type(leaf).__name__ == "AccumulateGrad" and leaf.variable is x
+    assert sum(t.nbytes for t in y.grad_fn.saved_tensors) <= x.nbytes

@@ -218,14 +218,25 @@ def softshrink(input: Any, lambd: float = 0.5, *, out: Any = None) -> Any:
     return finish_kept(out, _apply(p.softshrink_op, input, False, "softshrink", lambd=lambd))
 
 
+def _one_pass(name: str, x: Any) -> bool:
+    """Whether a function that PyTorch puts together of others has an operation of its own: of
+    16-bit floats the others round in between, and the slopes of |z| are not those of |x|."""
+    need(name, x)
+    return bool(dtype_of(x).kind == "f" and dtype_of(x).itemsize > 2)
+
+
 def tanhshrink(input: Any) -> Any:
     """x - tanh(x)."""
     need_kernel(TWO_BOOLEANS, "b", input)
+    if _one_pass("tanhshrink", input):
+        return p.tanhshrink_op(input)
     return p.sub(input, p.tanh(input))
 
 
 def softsign(input: Any) -> Any:
     """x/(1 + |x|)."""
+    if _one_pass("softsign", input):
+        return p.softsign_op(input)
     return p.div(input, p.add(p.abs_op(input), 1.0))
 
 

@@ -361,6 +361,11 @@ def _mish_slope(x: Any) -> Any:
 
 mish = pointwise("mish", lambda x: x * tanh_(maximum_(x, 0.0) + log1p_(exp_(-abs_(x)))),
                  kind="float", slope={"x": lambda x: _mish_slope(x)}, refuses={"biuc": "mish_cpu"})
+softsign_op = pointwise(
+    "softsign", lambda x: x / (abs_(x) + 1.0), kind="float", node="DivBackward0",
+    slope={"x": lambda x: 1.0 / ((abs_(x) + 1.0) * (abs_(x) + 1.0))})
+tanhshrink_op = pointwise("tanhshrink", lambda x: x - tanh_(x), kind="float", node="SubBackward0",
+                          slope={"x": lambda x: tanh_(x) * tanh_(x)})
 softshrink_op = pointwise("softshrink", lambda x, *, lambd: where_(
     (x <= lambd) & (x >= -lambd), 0.0, where_(x > lambd, x - lambd, x + lambd)),
     refuses={"biuc": "softshrink_check"})
