@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import random
 from functools import cache
 from math import comb, log2
@@ -54,10 +55,33 @@ def test_thousand_layers_in_sqrt_memory() -> None:
     stages = equal_stages(1000)
     plain = [("all", i) for i in range(1, 1001)] + [("back", i) for i in range(1000, 0, -1)]
     base = simulate(stages, plain)
-    run = simulate(stages, chains.sqrt_chain(1000))
-    assert run.peak <= 2.2 * 1000**0.5
-    assert run.seconds <= 4 / 3 * base.seconds
     assert base.peak > 1000
+    for slots, again in ((62, 956), (93, 918), (None, 884), (124, 884)):
+        run = simulate(stages, chains.sqrt_chain(1000, slots=slots))
+        assert run.peak <= (slots or 4 * 31) + 2
+        assert run.forwards == 1000 + again
+        assert run.seconds <= 1.33 * base.seconds
+
+
+def test_sqrt_chain_runs_the_fewest_in_its_room() -> None:
+    """The dynamic program, which may run stages any number of times, runs no fewer at any peak."""
+    for n in (1, 2, 3, 5, 8, 13, 20, 31):
+        least = next(s for s in range(1, n + 1) if s * (s + 1) >= 2 * n)
+        for slots in range(least, n + 2):
+            run = simulate(equal_stages(n), chains.sqrt_chain(n, slots=slots))
+            assert run.peak <= slots + 2
+            best = chains.optimal_chain(equal_stages(n), run.peak)
+            assert simulate(equal_stages(n), best.steps).forwards == run.forwards
+        with pytest.raises(ArgumentError, match=rf"not {n}: give at least {least}, or"):
+            chains.sqrt_chain(n, slots=least - 1)
+
+
+@pytest.mark.parametrize("n", [1, 3, 4, 12, 100, 255, 256, 500, 1024, 5000])
+def test_default_room_grows_with_the_root(n: int) -> None:
+    slots = chains.sqrt_slots(n)
+    assert 2 * math.isqrt(n) <= slots <= 4 * n**0.5
+    assert slots <= max(n / 8, 2 * n**0.5)
+    assert simulate(equal_stages(n), chains.sqrt_chain(n)).peak <= slots + 2
 
 
 def test_thousand_layers_in_log_memory() -> None:

@@ -94,15 +94,18 @@ def _alone(call: Callable[[Any], Any], x: Tensor, **options: Any) -> Any:
 
 
 def checkpoint_chain(functions: Any, input: Any, *, segments: int | str | None = None,
-                     checkpoints: int | None = None, budget: int | float | str | None = None,
+                     slots: int | None = None, checkpoints: int | None = None,
+                     budget: int | float | str | None = None,
                      preserve_rng_state: bool = True) -> Any:
     """functions[-1](... functions[0](input)), keeping for backward only what a schedule keeps.
 
     Exactly one of
-    segments     how many; "sqrt" (the default): about 2 sqrt(n) arrays at the peak, each
-                 segment run again once
+    segments     how many; "sqrt" (the default): 2 sqrt(n) to 4 sqrt(n) arrays at the peak (the
+                 rule is `sqrt_slots`'s), each segment run again once
                  (Chen et al., arXiv 1604.06174); "log": halves of halves, about log2(n) inputs
                  held, about log2(n) / 2 extra forward passes
+    slots        the same with so many arrays at the peak, three or so that the running stage
+                 needs left out: more of them, and fewer stages run again. At least sqrt(2 n)
     checkpoints  at most so many held inputs, the fewest extra runs (Griewank and Walther's
                  revolve, ACM TOMS 799), for stages of equal cost
     budget       bytes for the chain ("2GB"): the least time that fits, for unequal stages (the
@@ -117,14 +120,15 @@ def checkpoint_chain(functions: Any, input: Any, *, segments: int | str | None =
     >>> checkpoint_chain([ad.sin, ad.exp, ad.tanh, ad.cos], x, segments=2).sum().backward()
     """
     fns = list(functions.children()) if hasattr(functions, "children") else list(functions)
-    given = [v for v in (segments, checkpoints, budget) if v is not None]
+    given = [v for v in (segments, slots, checkpoints, budget) if v is not None]
     if len(given) > 1:
-        raise ArgumentError("checkpoint_chain: give one of segments, checkpoints and budget")
+        raise ArgumentError("checkpoint_chain: give one of segments, slots, checkpoints and budget")
     if not fns or not state() & GRAD:
         return functools.reduce(lambda v, f: f(v), fns, input)
     if budget is not None:
         return auto(fns, budget=budget, preserve_rng_state=preserve_rng_state)(input)
-    steps = _steps(len(fns), segments, checkpoints)
+    steps = sqrt_chain(len(fns), slots=slots) if slots is not None else \
+        _steps(len(fns), segments, checkpoints)
     return run(fns, input, nest(steps), preserve_rng_state=preserve_rng_state)
 
 

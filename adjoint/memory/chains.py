@@ -239,25 +239,24 @@ def _revolve_split(length: int, checkpoints: int) -> int:
     return min(length - 1, max(1, least, revolve_reach(checkpoints, r - 2)))
 
 
-def sqrt_chain(n: int, segments: int | None = None) -> list[ChainStep]:
+def sqrt_chain(n: int, segments: int | None = None, slots: int | None = None) -> list[ChainStep]:
     """Checkpoints at the starts of segments; each segment runs forward once more, but the last,
     which is saved at once.
 
-    With `segments` they are equal. Else there are 2 sqrt(n) arrays at the peak of each, so that a
-    segment with fewer checkpoints before it is the longer for that: about half of sqrt(n) segments.
+    With `segments` they are equal. With `slots` there is room for so many arrays: the checkpoints
+    that are alive and the segment that is walked back. A segment with fewer checkpoints before it
+    is the longer for that, and the last, which is not run again, as long as the room allows: the
+    fewest runs. Room is needed for sqrt(2 n); `ArgumentError` names the least. Without either
+    there are `sqrt_slots(n)`.
 
-    >>> run = simulate(equal_stages(100), sqrt_chain(100))
+    >>> run = simulate(equal_stages(100), sqrt_chain(100, slots=20))
     >>> run.peak, run.forwards
     (22, 185)
     """
     if n < 1:
         raise ArgumentError(f"sqrt_chain: n={n} stages; there has to be at least one")
     if segments is None:
-        length = 2 * isqrt(n)
-        sizes: list[int] = []
-        while sum(sizes) < n:
-            sizes.append(length - len(sizes))
-        edges = [0, *(n - sum(sizes[k:]) for k in range(1, len(sizes))), n]
+        edges = _descending(n, sqrt_slots(n) if slots is None else slots)
     else:
         count = min(n, segments)
         edges = [round(k * n / count) for k in range(count + 1)]
@@ -269,6 +268,36 @@ def sqrt_chain(n: int, segments: int | None = None) -> list[ChainStep]:
         steps += [("all", i) for i in range(low + 1, high + 1)]
         steps += [("back", i) for i in range(high, low, -1)]
     return steps
+
+
+def sqrt_slots(n: int) -> int:
+    """Arrays at the peak of a chain of n stages where nothing else is said: an eighth of what the
+    plain chain holds, but at least 2 sqrt(n) and at most 4 sqrt(n).
+
+    With 2 sqrt(n) of 1000 stages 956 run again, with 4 sqrt(n) 884.
+
+    >>> [sqrt_slots(n) for n in (16, 400, 1000, 10_000)]
+    [8, 50, 124, 400]
+    """
+    return max(2 * isqrt(n), min(4 * isqrt(n), n // 8))
+
+
+def _descending(n: int, slots: int) -> list[int]:
+    """Where segments of at most slots, slots - 1, slots - 2, ... stages begin, and the end: all
+    full but the first, in as few as hold the chain."""
+    count = size = 0
+    while size < n and count < slots:
+        size += slots - count
+        count += 1
+    if size < n:
+        least = isqrt(2 * n)
+        least += least * (least + 1) < 2 * n
+        raise ArgumentError(f"sqrt_chain: {slots} slots hold {size} stages at most, not {n}: "
+                            f"give at least {least}, or fewer with log_chain or revolve")
+    edges = [n]
+    for k in range(count - 1, 0, -1):
+        edges.append(edges[-1] - (slots - k))
+    return [0, *reversed(edges)]
 
 
 def log_chain(n: int) -> list[ChainStep]:
