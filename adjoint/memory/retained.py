@@ -10,9 +10,10 @@ from __future__ import annotations
 import gc
 import sys
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from inspect import CO_OPTIMIZED
+from itertools import compress
 from types import (
     AsyncGeneratorType,
     BuiltinMethodType,
@@ -73,7 +74,7 @@ def retained() -> list[Retained]:
     >>> del history, found
     """
     gc.collect()
-    objects = [o for o in gc.get_objects() if issubclass(type(o), (Node, Tensor))]
+    objects = living(lambda kind: issubclass(kind, (Node, Tensor)))
     used = {id(_node(e)) for n in objects if isinstance(n, Node) for e in n.edges if e is not None}
     results = [t for t in objects if isinstance(t, Tensor) and t.grad_fn is not None
                and not t.level and id(t.grad_fn) not in used]
@@ -92,14 +93,15 @@ def retained() -> list[Retained]:
             sharing[key] = sharing.get(key, 0) + 1
     ignore = {id(held), id(results), id(by_node)}
     names = _named_objects({id(t) for t, _, _ in held}) if held else {}
-    out = []
+    targets = [t for t, _, _ in held]
+    paths, out = _paths(targets, names, ignore), []
     for t, storages, count in held:
         own = sum(b for k, b in storages.items() if sharing[k] == 1)
-        path = _path(t, names, ignore)
+        path = paths[id(t)]
         node: Any = t.grad_fn
         out.append(Retained(sum(storages.values()), own, path, node.where(), count,
                             _advice(t, path)))
-    del held, results, by_node
+    del held, results, by_node, targets
     return sorted(out, key=lambda r: -r.bytes)
 
 
@@ -123,6 +125,15 @@ def leaks() -> str:
                      "that this report begins with\n    an object that leads to itself and to "
                      "these arrays: break the cycle, or keep .detach() in it")
     return "\n".join(lines)
+
+
+def living(wanted: Callable[[type], bool]) -> list[Any]:
+    """The objects of the wanted classes that the collector knows: each class is asked about once,
+    for there can be millions of objects."""
+    objects = gc.get_objects()
+    kinds = dict(zip(map(id, map(type, objects)), map(type, objects), strict=True))
+    chosen = {key for key, kind in kinds.items() if wanted(kind)}
+    return [*compress(objects, map(chosen.__contains__, map(id, map(type, objects))))]
 
 
 def _node(edge: Any) -> Any:
@@ -165,14 +176,13 @@ def _named_objects(wanted: set[int]) -> dict[int, str]:
             _search(walker, found, wanted)
             walker = walker.f_back
     if not wanted <= found.keys():
-        for obj in gc.get_objects():
-            where = _SUSPENDED.get(type(obj))
-            suspended = getattr(obj, where) if where else None
+        for obj in living(_SUSPENDED.__contains__):
+            suspended = getattr(obj, _SUSPENDED[type(obj)])
             if suspended is not None:
                 _search(suspended, found, wanted)
     if not wanted <= found.keys():
-        for obj in gc.get_objects():
-            if issubclass(type(obj), BaseException) and obj.__traceback__ is not None:
+        for obj in living(lambda kind: issubclass(kind, BaseException)):
+            if obj.__traceback__ is not None:
                 raised: dict[int, str] = {}
                 for at in _traceback(obj):
                     _search(at, raised, wanted)
@@ -237,93 +247,131 @@ def _locals(frame: FrameType) -> dict[str, Any]:
 
 
 def _path(target: Any, names: dict[int, str], ignore: set[int]) -> str:
-    """A name for `target`, found by going up the referrers, breadth first."""
-    if id(target) in names:
-        return names[id(target)]
-    queue: list[tuple[Any, str, int]] = [(target, "", 0)]
-    seen = {id(target), *ignore, id(queue)}
-    held: list[Any] = []                      # so that no id is given away meanwhile
-    while queue:
-        obj, suffix, depth = queue.pop(0)
-        above = gc.get_referrers(obj)
-        held.append(above)
-        seen.add(id(above))
-        for holder in above:
-            if id(holder) in seen or isinstance(holder, FrameType):
-                continue
-            seen.add(id(holder))
-            name = _named(holder, obj)
-            if name:
-                return name + suffix
-            step = _link(holder, obj)
-            if step is not None and id(holder) in names:
-                return names[id(holder)] + step + suffix
-            if step is not None and depth < _DEPTH:
-                queue.append((holder, step + suffix, depth + 1))
-    return ""
+    """A name for `target`; "" if none was found."""
+    return _paths([target], names, ignore)[id(target)]
 
 
-def _named(holder: Any, obj: Any) -> str:
-    """The name under which `holder`, a namespace, has `obj`; "" if it is none."""
-    if isinstance(holder, dict):
-        module = holder.get("__name__")
-        space: Any = sys.modules.get(module) if isinstance(module, str) else None
-        if space is not None and vars(space) is holder:
-            for name, value in holder.items():
-                if value is obj:
-                    return name if module == "__main__" else f"{module}.{name}"
-            return ""
-    if isinstance(holder, CellType):
-        return _cell_name(holder)
-    return ""
+def _paths(targets: list[Any], names: dict[int, str], ignore: set[int]) -> dict[int, str]:
+    """Identity -> name of each target, "" where none was found: by going up the referrers, breadth
+    first, of all targets at a time, since each look for referrers goes through all objects."""
+    found = {id(t): names.get(id(t), "") for t in targets}
+    level = [t for t in targets if id(t) not in names]
+    ways = {id(t): {id(t): ""} for t in level}           # object -> target -> links from it
+    seen = {(id(t), id(t)) for t in level}               # (object, target)
+    held = [targets]                                     # so that no id is given away meanwhile
+    for _ in range(_DEPTH + 1):
+        if not 0 < len(level) <= _STEPS:
+            break
+        holders = gc.get_referrers(*level)
+        held += level, holders
+        above = _Above(level, holders, {*ignore, *map(id, held)})
+        further: dict[int, dict[int, str]] = {}
+        level = []
+        for holder, objects in above.pairs:
+            for obj in objects:
+                at = {k: v for k, v in ways[id(obj)].items()
+                      if not found[k] and (id(holder), k) not in seen}
+                if not at:
+                    continue
+                seen.update((id(holder), k) for k in at)
+                name = above.named(holder, obj)
+                step = None if name else above.link(holder, obj)
+                if step is not None and id(holder) in names:
+                    name = names[id(holder)] + step
+                for k, links in at.items():
+                    if name:
+                        found[k] = name + links
+                    elif step is not None:
+                        further.setdefault(id(holder), {})[k] = step + links
+                        level.append(holder)
+        level = [x for x in dict(zip(map(id, level), level, strict=True)).values()
+                 if not all([found[k] for k in further[id(x)]])]
+        ways = further
+    return found
 
 
-def _cell_name(cell: CellType) -> str:
-    """``function: variable`` of a closure that shares `cell`."""
-    for group in gc.get_referrers(cell):
-        if isinstance(group, tuple):
-            for f in gc.get_referrers(group):
-                if isinstance(f, FunctionType) and f.__closure__ is group:
-                    index = [c is cell for c in group].index(True)
-                    return f"{f.__qualname__}: {f.__code__.co_freevars[index]}"
-    return ""
+class _Above:
+    """Who refers to some objects, and how. Each question of one kind is asked for all at a time."""
+
+    def __init__(self, objects: list[Any], holders: list[Any], ignore: set[int]) -> None:
+        known = {id(o): o for o in objects}
+        self.pairs = [(h, _among(h, known)) for h in holders
+                      if id(h) not in ignore and not isinstance(h, FrameType)]
+        self._owners: dict[int, list[Any]] | None = None
+        self._cells: dict[int, str] | None = None
+
+    def named(self, holder: Any, obj: Any) -> str:
+        """The name under which `holder`, a namespace, has `obj`; "" if it is none."""
+        if isinstance(holder, dict):
+            module = holder.get("__name__")
+            space: Any = sys.modules.get(module) if isinstance(module, str) else None
+            if space is not None and vars(space) is holder:
+                for name, value in holder.items():
+                    if value is obj:
+                        return name if module == "__main__" else f"{module}.{name}"
+                return ""
+        if isinstance(holder, CellType):
+            if self._cells is None:
+                self._cells = _cell_names([h for h, _ in self.pairs if isinstance(h, CellType)])
+            return self._cells.get(id(holder), "")
+        return ""
+
+    def link(self, holder: Any, obj: Any) -> str | None:
+        """How `holder` leads to `obj` (``[3]``, ``['loss']``, ``.attribute``); None: not a way."""
+        if isinstance(holder, (ModuleType, Freed, Port)):
+            return None
+        if isinstance(holder, (list, tuple, deque)):
+            return next((f"[{i}]" for i, value in enumerate(holder) if value is obj), None)
+        if isinstance(holder, dict):
+            key = next((k for k, v in holder.items() if v is obj), "?")
+            if self._is_attribute(holder, key):
+                return f".{key}"
+            return f"[{key!r}]" if isinstance(key, (str, int, float)) else \
+                f"[<{type(key).__name__}>]"
+        own = getattr(holder, "__dict__", None)
+        if own is obj or isinstance(holder, type):
+            return ""                          # an instance and its attributes: one link
+        names = [*(own if isinstance(own, dict) else ()), *_PARTS.get(type(holder), ()),
+                 *(n for kind in type(holder).__mro__ for n in getattr(kind, "__slots__", ()))]
+        for name in names:
+            if getattr(holder, name, None) is obj:
+                return f".{name}"
+        return f".<{type(holder).__name__}>" if isinstance(holder, (set, frozenset)) else (
+            "" if hasattr(type(holder), "__slots__") or own is not None else None)
+
+    def _is_attribute(self, attributes: dict[Any, Any], key: Any) -> bool:
+        """Whether these are the attributes of an instance or a class."""
+        if self._owners is None:
+            dicts = {id(h): h for h, _ in self.pairs if isinstance(h, dict)}
+            self._owners = {}
+            for owner in gc.get_referrers(*dicts.values()):
+                for d in _among(owner, dicts) if owner is not dicts else ():
+                    self._owners.setdefault(id(d), []).append(owner)
+        return any([getattr(owner, "__dict__", None) is attributes or isinstance(owner, type) and (
+            key in vars(owner) and vars(owner)[key] is attributes[key])
+            for owner in self._owners.get(id(attributes), ())])
 
 
-def _link(holder: Any, obj: Any) -> str | None:
-    """How `holder` leads to `obj` (``[3]``, ``['loss']``, ``.attribute``); None: not a way."""
-    if isinstance(holder, (ModuleType, Freed, Port)):
-        return None
-    if isinstance(holder, (list, tuple, deque)):
-        return next((f"[{i}]" for i, value in enumerate(holder) if value is obj), None)
-    if isinstance(holder, dict):
-        key = next((k for k, v in holder.items() if v is obj), "?")
-        if _owner(holder, key) is not None:
-            return f".{key}"
-        return f"[{key!r}]" if isinstance(key, (str, int, float)) else f"[<{type(key).__name__}>]"
-    own = getattr(holder, "__dict__", None)
-    if own is obj or isinstance(holder, type):
-        return ""                              # an instance and its attributes: one link
-    names = [*(own if isinstance(own, dict) else ()), *_PARTS.get(type(holder), ()),
-             *(n for kind in type(holder).__mro__ for n in getattr(kind, "__slots__", ()))]
-    for name in names:
-        if getattr(holder, name, None) is obj:
-            return f".{name}"
-    return f".<{type(holder).__name__}>" if isinstance(holder, (set, frozenset)) else (
-        "" if hasattr(type(holder), "__slots__") or own is not None else None)
+def _among(holder: Any, known: dict[int, Any]) -> list[Any]:
+    """Those of the known objects that `holder` refers to."""
+    below = dict.fromkeys(map(id, gc.get_referents(holder)))
+    return [known[k] for k in below if k in known]
+
+
+def _cell_names(cells: list[Any]) -> dict[int, str]:
+    """Identity of a cell -> ``function: variable`` of a closure that shares it."""
+    groups = [g for g in gc.get_referrers(*cells) if isinstance(g, tuple)]
+    found: dict[int, str] = {}
+    for f in gc.get_referrers(*groups) if groups else ():
+        if isinstance(f, FunctionType) and f.__closure__:
+            for cell, name in zip(f.__closure__, f.__code__.co_freevars, strict=True):
+                found.setdefault(id(cell), f"{f.__qualname__}: {name}")
+    return found
 
 
 # what holds others and says it in no dict
 _PARTS = {FunctionType: ("__defaults__", "__kwdefaults__"), MethodType: ("__self__",),
           BuiltinMethodType: ("__self__",), partial: ("args", "keywords")}
-
-
-def _owner(attributes: dict[Any, Any], key: Any) -> Any:
-    """The instance or the class whose attributes these are."""
-    for holder in gc.get_referrers(attributes):
-        if getattr(holder, "__dict__", None) is attributes or isinstance(holder, type) and (
-                key in vars(holder) and vars(holder)[key] is attributes[key]):
-            return holder
-    return None
 
 
 def _advice(t: Any, path: str) -> str:

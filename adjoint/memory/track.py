@@ -1,7 +1,6 @@
 """What a run holds, measured: the same report as `predict`, on real data."""
 from __future__ import annotations
 
-import gc
 from typing import Any
 
 from adjoint.base.errors import ArgumentError
@@ -16,7 +15,7 @@ from adjoint.memory.ledger import Ledger, bytes_of, storage_of
 from adjoint.memory.predict import enter
 from adjoint.memory.reach import Reach
 from adjoint.memory.report import Report
-from adjoint.memory.retained import Retained, retained
+from adjoint.memory.retained import Retained, living, retained
 
 
 class track:
@@ -131,16 +130,22 @@ class _Sum:
 def _everything() -> Reach:
     """All tensors and optimizers of the process."""
     found = Reach()
-    for x in gc.get_objects():
-        if issubclass(type(x), Tensor):            # (isinstance would ask lazy objects)
+    for x in living(_has_memory):
+        if isinstance(x, Tensor):
             if not x.level:
                 found.tensors.append(x)
-        elif issubclass(type(x), Node):
+        elif isinstance(x, Node):
             found.nodes.append(x)
-        elif hasattr(type(x), "add_param_group") and hasattr(type(x), "zero_grad"):
-            if isinstance(vars(x).get("param_groups"), list) and "state" in vars(x):
-                found.optimizers.append(x)
+        elif isinstance(vars(x).get("param_groups"), list) and "state" in vars(x):
+            found.optimizers.append(x)
     return found
+
+
+def _has_memory(kind: type) -> bool:
+    """Whether objects of that class may be tensors, nodes or optimizers (isinstance would ask lazy
+    objects)."""
+    return issubclass(kind, (Tensor, Node)) or (
+        hasattr(kind, "add_param_group") and hasattr(kind, "zero_grad"))
 
 
 # ---------------------------------------------------------------------- process-wide numbers
