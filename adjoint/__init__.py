@@ -164,6 +164,7 @@ _FAKE = ("fake_quantize_per_tensor_affine", "fake_quantize_per_channel_affine",
          "fused_moving_avg_obs_fake_quant")
 _SEGMENTS = ("segment_reduce", "_segment_reduce", "hash_tensor", "_convert_indices_from_coo_to_csr",
              "_convert_indices_from_csr_to_coo")
+_VARIATES = ("_standard_gamma", "_standard_gamma_grad", "_sample_dirichlet", "_dirichlet_grad")
 _CHECKS = ("", "_index", "_is_size", "_not_implemented", "_tensor_all", "_tensor_all_with", "_type",
            "_value", "_with")
 _LAZY_NAMES = {**{f"_check{kind}": "checks" for kind in _CHECKS},
@@ -173,6 +174,7 @@ _LAZY_NAMES = {**{f"_check{kind}": "checks" for kind in _CHECKS},
               **dict.fromkeys(_RECURRENT, "nn.recurrent"),
               "svd_lowrank": "ops.lowrank", "pca_lowrank": "ops.lowrank",
               **dict.fromkeys(_SEGMENTS, "ops.segments"),
+              **dict.fromkeys(_VARIATES, "ops.random_gamma"),
               "ScriptModule": "nn.modules.script", "Future": "futures",
               **dict.fromkeys(("Stream", "Event", "OutOfMemoryError", "AcceleratorError"), "cuda"),
               **dict.fromkeys(("SymInt", "SymFloat", "SymBool"), "compiler"),

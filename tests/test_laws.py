@@ -12,6 +12,7 @@ TABLE = table()
 # Records whose rules are right only as a whole, proved elsewhere: why, and by which test.
 ELSEWHERE = {
     "log_gamma_variate": "a draw: its slope is that of a quantile: tests/test_distributions.py",
+    "dirichlet_variate": "so is this: tests/test_distributions_gradients.py",
     "scale_gradient": "scales the gradient and not the value, on purpose: tests/test_ops_nn.py",
 }
 # Central differences see what the rule defines away, so the law does not apply.

@@ -94,7 +94,8 @@ class Forward(Trace):
                 primals.append(self.constant(a) if isinstance(a, Tensor) else a)
                 tangents.append(None)
             bit <<= 1
-        found = bind(op.exposed, primals, attrs) if op.hidden else op.call(*primals, **attrs)
+        found = bind(op.exposed, primals, attrs) if op.hidden or op.call is None \
+            else op.call(*primals, **attrs)
         if not op.multi and not op.variadic:
             return self._single(op, primals, tangents, moving, found, attrs)
         every = tuple(found) if op.multi else (found,)

@@ -8,7 +8,7 @@ from adjoint.distributions._ops import F
 from adjoint.distributions.dirichlet import Dirichlet
 from adjoint.distributions.distribution import ExponentialFamily
 from adjoint.distributions.utils import broadcast_all
-from adjoint.ops.random_gamma import log_gamma_draw
+from adjoint.ops.random_gamma import _sample_dirichlet
 
 
 class Beta(ExponentialFamily):
@@ -41,8 +41,7 @@ class Beta(ExponentialFamily):
     def rsample(self, sample_shape: Any = ()) -> Any:
         shape = self._extended_shape(sample_shape)
         both = F.stack([self.concentration1, self.concentration0], -1)
-        draws = log_gamma_draw(both.expand((*shape, 2)))
-        return (draws[..., 0] - draws[..., 1]).sigmoid()
+        return _sample_dirichlet(both.expand((*shape, 2)))[..., 0]
 
     def log_prob(self, value: Any) -> Any:
         if self._validate_args:

@@ -8,14 +8,14 @@ from adjoint.core.tensor import Tensor
 from adjoint.distributions import constraints
 from adjoint.distributions._ops import F
 from adjoint.distributions.distribution import ExponentialFamily
-from adjoint.ops.random_gamma import log_gamma_draw
+from adjoint.ops.random_gamma import _sample_dirichlet
 
 
 class Dirichlet(ExponentialFamily):
     """Probabilities that sum to 1, with `concentration` (..., K), K >= 2.
 
-    A draw is K gamma variables over their sum, made in logarithms so that concentrations far
-    below 1 do not underflow; it is differentiable in the concentration.
+    Draws are differentiable in the concentration by implicit reparameterization of each
+    coordinate's beta distribution: M. Jankowiak, F. Obermeyer (2018).
     """
 
     arg_constraints = {"concentration": constraints.independent(constraints.positive, 1)}
@@ -49,7 +49,7 @@ class Dirichlet(ExponentialFamily):
 
     def rsample(self, sample_shape: Any = ()) -> Any:
         shape = self._extended_shape(sample_shape)
-        return log_gamma_draw(self.concentration.expand(shape)).softmax(-1)
+        return _sample_dirichlet(self.concentration.expand(shape))
 
     def log_prob(self, value: Any) -> Any:
         if self._validate_args:

@@ -231,8 +231,8 @@ def _gamma_density(a: Expr, x: Expr) -> Expr:
 
 def _no_second(*_: Any) -> Any:
     raise NotSupported("the second derivative of the incomplete gamma function in its order (and "
-                       "of a gamma variate in its concentration) is not available: differentiate "
-                       "once, or detach() the order")
+                       "of a gamma or Dirichlet variate in its concentration) is not available: "
+                       "differentiate once, or detach() the order")
 
 
 def _over(x: Expr, a: Expr) -> Expr:
@@ -302,6 +302,8 @@ FUNCTIONS: dict[str, Fn] = {
     "log_gamma_slope": Fn(_late("gamma", "log_gamma_slope"), (
         lambda a, t, o: call("no_second", a, t), lambda a, t, o: call("no_second", a, t)), 400,
         "∂log x/∂a({}, {})"),
+    "dirichlet_slope": Fn(_late("dirichlet", "dirichlet_slope"), (
+        lambda x, a, n, o: call("no_second", x, a),) * 3, 4000, "∂x/∂a({}, {}, {})"),
     "no_second": Fn(_no_second, (None, None), 0, "no_second({}, {})"),
     "i0": _bessel("i0", lambda x, o: call("i1", x)),
     "i1": _bessel("i1", lambda x, o: call("i0", x) - _over(x, o)),
