@@ -177,9 +177,7 @@ def register_hook(self: Tensor, hook: Callable[[Tensor], Any]) -> RemovableHandl
         raise AutogradError("cannot register a hook on a tensor that doesn't require gradient")
     if not callable(hook):
         raise TypeError(f"a hook must be callable, got {type(hook).__name__}")
-    edge = edge_of(self)
-    node = edge.node if type(edge) is Port else edge
-    index = edge.index if type(edge) is Port else 0
+    node, index = _node_of(self)
     if node._tensor_hooks is None:
         node._tensor_hooks = {}
         core.take_full_path(node)
@@ -187,6 +185,29 @@ def register_hook(self: Tensor, hook: Callable[[Tensor], Any]) -> RemovableHandl
     handle = RemovableHandle(hooks)
     hooks[handle.id] = hook
     return handle
+
+
+def _node_of(t: Tensor) -> tuple[Any, int]:
+    edge = edge_of(t)
+    return (edge.node, edge.index) if type(edge) is Port else (edge, 0)
+
+
+def _hooks_of(self: Tensor) -> Any:
+    """The hooks of `register_hook`, None where there are none."""
+    if self._edge is None:
+        return None
+    node, index = _node_of(self)
+    return (node._tensor_hooks or {}).get(index) or None
+
+
+def _set_hooks(self: Tensor, hooks: Any) -> None:
+    if hooks or self._backward_hooks:
+        node, index = _node_of(self)
+        node._tensor_hooks = {**(node._tensor_hooks or {}), index: core.HookDict(hooks or {})}
+        core.take_full_path(node)
+
+
+Tensor._backward_hooks = property(_hooks_of, _set_hooks)
 
 
 @member
@@ -479,10 +500,12 @@ def rebuild(kind: type[Tensor], array: Any, requires_grad: bool, extra: dict[str
 
 @member
 def __reduce_ex__(self: Tensor, protocol: Any) -> Any:
-    array: Any = self.array if type(self.array) is MetaArray else np.ascontiguousarray(self.array)
-    extra = _copies().attributes(self)
-    return rebuild, (type(self), array.reshape(self.array.shape) if array is not self.array
-                     else array, self._rg, extra)
+    if self._backward_hooks and not isinstance(self, core.Parameter):
+        _copies().warn_if_has_hooks(self)
+    array: Any = self.array
+    if type(array) is not MetaArray and not array.flags.f_contiguous:
+        array = np.ascontiguousarray(array)
+    return rebuild, (type(self), array, self._rg, _copies().attributes(self))
 
 
 # ------------------------------------------------------------------ operators

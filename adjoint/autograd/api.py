@@ -295,8 +295,9 @@ def _batched(outputs: Any, targets: tuple[Any, ...], grad_outputs: Any, keep: bo
                 "If `is_grads_batched=True`, we interpret the first dimension of each grad_output "
                 "as the batch dimension. The sizes of the remaining dimensions are expected to "
                 f"match the shape of corresponding output, but a mismatch was detected: grad_output"
-                f"[{i}] has a shape of {g.shape} and output[{i}] has a shape of {tuple(t.shape)}: "
-                f"expected (B, *{tuple(t.shape)})")
+                f"[{i}] has a shape of {g.shape} and output[{i}] has a shape of {t.shape}. If you "
+                f"only want some tensors in `grad_output` to be considered batched, consider using "
+                "vmap.")
     sizes = [g.shape[0] for g in gs if g is not None]
     if not sizes:
         raise AutogradError("grad can be implicitly created only for scalar outputs: with "

@@ -209,7 +209,7 @@ def through_function(trace: Any, cls: Any, args: tuple[Any, ...]) -> Any:
     """Forward mode through a Function: primals by `apply`, tangents by its `jvp`."""
     parts = [trace.parts(a) if isinstance(a, Tensor) else (a, None) for a in args]
     primals = tuple(p for p, _ in parts)
-    tangents = tuple(t for _, t in parts)
+    tangents = tuple([t for _, t in parts])
     if cls.jvp is Function.jvp:
         raise NotSupported("You must implement the jvp function for custom autograd.Function to use"
                            f" it with forward mode AD. ({cls.__name__}: jvp(ctx, *tangents))")
@@ -221,6 +221,9 @@ def through_function(trace: Any, cls: Any, args: tuple[Any, ...]) -> Any:
         cls.setup_context(ctx, primals, out)
     if not ctx._to_save:
         ctx._to_save = ctx._for_forward
+    if ctx._materialize:
+        tangents = tuple([wrap(zeros_of(aval_of_value(p))) if t is None and isinstance(p, Tensor)
+                          else t for p, t in parts])
     ts = cls.jvp(ctx, *tangents)
     outs = out if isinstance(out, tuple) else (out,)
     ts = ts if isinstance(ts, tuple) else (ts,)

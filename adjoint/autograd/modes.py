@@ -16,7 +16,7 @@ from adjoint.base import provenance
 from adjoint.base.dtypes import DType
 from adjoint.base.errors import DTypeError
 from adjoint.core import modes
-from adjoint.core.modes import GRAD, INFERENCE, state, warn
+from adjoint.core.modes import ASKED, GRAD, INFERENCE, state, warn
 from adjoint.core.tensor import Tensor, share_cell
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -279,7 +279,7 @@ class _unsafe_preserve_version_counter:
 
 def is_grad_enabled() -> bool:
     """True if ops are recorded in this thread now."""
-    return bool(state() & GRAD)
+    return bool(state() & (GRAD | ASKED))
 
 
 def is_inference_mode_enabled() -> bool:

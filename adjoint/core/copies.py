@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import copy
+import warnings
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ from adjoint.base.errors import AutogradError
 from adjoint.core.tensor import DISPATCHED, Parameter, Tensor, owner_of, share_cell
 
 # What belongs to a tensor's place among others, not to its copies.
-_OWN = ("_grad", "_base", "_steps", "_kids", "_creation", "_retains", "_backward_hooks")
+_OWN = ("_grad", "_base", "_steps", "_kids", "_creation", "_retains")
 
 
 def attributes(t: Tensor) -> dict[str, Any]:
@@ -76,3 +77,13 @@ def _copy_storage(array: Any, memo: dict[int, Any]) -> Any:
     start = address(array) - address(owner)
     flat = held.reshape(-1, order="A").view(np.uint8)
     return np.ndarray(array.shape, array.dtype, flat, start, array.strides)
+
+
+def warn_if_has_hooks(tensor: Tensor) -> None:
+    """Warn of hooks that a copy of `tensor` in a file will not have: all of `register_hook` that
+    are not marked by `unserializable_hook`."""
+    for hook in (tensor._backward_hooks or {}).values():
+        if not hasattr(hook, "__torch_unserializable__"):
+            warnings.warn(f"backward hook {hook!r} on tensor will not be serialized.  If this is "
+                          "expected, you can decorate the function with @torch.utils.hooks."
+                          "unserializable_hook to suppress this warning", stacklevel=2)

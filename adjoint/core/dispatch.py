@@ -42,7 +42,7 @@ _asked: dict[Plan, Plan] = {}
 OVERLOAD_OF: dict[str, str] = {}            # record -> the overload of its in-place form
 _in_place: dict[tuple[str, str], Any] = {}  # each form is one object, as operators are
 # Of an object that a handler gave, what is of its place in a tape and not of its value.
-_PLACE = ("_grad", "_base", "_steps", "_kids", "_creation", "_retains", "_backward_hooks", "_born",
+_PLACE = ("_grad", "_base", "_steps", "_kids", "_creation", "_retains", "_born",
           "_is_param")
 
 

@@ -376,8 +376,9 @@ def check_writable(target: Tensor, args: Sequence[Any], mode: int, part: bool = 
     refuse_inner(target, recording=bool(mode & GRAD))
     if target._cell is INFERENCE_CELL and not mode & INFERENCE:
         raise AutogradError(
-            "Inplace update to inference tensor outside InferenceMode is not allowed. You can "
-            "make a clone to get a normal tensor before doing inplace update.")
+            "Inplace update to inference tensor outside InferenceMode is not allowed.You can "
+            "make a clone to get a normal tensor before doing inplace update.See "
+            "https://github.com/pytorch/rfcs/pull/17 for more details.")
     if not mode & GRAD or not is_inexact(target.array.dtype):
         return False
     base = target._base

@@ -20,6 +20,8 @@ INFERENCE = 4   # results are inference tensors: no version counter, no graph, e
 AUTOCAST = 8    # an `amp.autocast` is open: some ops cast their operands
 TOLD = 16       # beside WATCH: whoever watches is content to be told of what machine code ran
 
+ASKED = 32      # beside INFERENCE: `enable_grad` was entered there, and changes only what it says
+
 STATE: ContextVar[int] = ContextVar("adjoint_state", default=GRAD)
 state = STATE.get
 # whether a gradient is laid out as its leaf; whether views of a base that was written to are made
@@ -30,7 +32,12 @@ VIEW_REPLAY: ContextVar[bool] = ContextVar("adjoint_view_replay", default=False)
 
 def change(set_bits: int = 0, clear_bits: int = 0) -> Token[int]:
     """Change the state of this thread; give the token to `restore`."""
-    return STATE.set((state() | set_bits) & ~clear_bits)
+    bits = (state() | set_bits) & ~clear_bits
+    if not bits & INFERENCE or clear_bits & GRAD:
+        bits &= ~ASKED
+    elif bits & GRAD:
+        bits = bits & ~GRAD | ASKED
+    return STATE.set(bits)
 
 
 def restore(token: Token[int], outer: int) -> None:

@@ -144,7 +144,7 @@ def take_full_path(node: Any) -> None:
 
 
 # nodes that no op's name stands for
-WRITTEN_OUT = {"AccumulateGrad", "CopyBackwards", "CopySlices", "NotImplemented"}
+WRITTEN_OUT = {"AccumulateGrad", "CopyBackwards", "CopySlices", "Error", "NotImplemented"}
 
 
 class GraphNode:

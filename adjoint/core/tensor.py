@@ -227,12 +227,12 @@ class Tensor(metaclass=_TensorType):
     _held: Any = None              # the stored elements of a sparse tensor
     turn = ""                      # "conj", "neg": a view of such values, see `core/mirror.py`
     _masks = False                 # a mask on what its operand's node gave: see `core/bind.remade`
-    _backward_hooks: Any = None
 
     if TYPE_CHECKING:                # methods come from the registry of public functions
         grad: Any
         data: Any
         trace: Any
+        _backward_hooks: Any     # the hooks of `register_hook`
 
         def __getattr__(self, name: str) -> Any: ...
         def __add__(self, other: Any) -> Any: ...
@@ -549,8 +549,9 @@ def keep(t: Any, op_name: str = "") -> Any:
         raise AutogradError(
             "Inference tensors cannot be saved for backward. Please do not use Tensors created in "
             "inference mode in computation tracked by autograd. To work around this, you can make "
-            "a clone to get a normal tensor and use it in autograd, or use `no_grad()` instead of "
-            f"`inference_mode()`.\n  {op_name} at {provenance.here(sys._getframe(1))}")
+            "a clone to get a normal tensor and use it in autograd, or use `torch.no_grad()` "
+            "instead of `torch.inference_mode()`.\n"
+            f"  {op_name} at {provenance.here(sys._getframe(1))}")
     return Kept(t, cell.version, fingerprint(t.array) if cell.exposed else None)
 
 

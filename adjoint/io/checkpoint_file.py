@@ -24,6 +24,7 @@ import numpy as np
 
 from adjoint.base.dtypes import DType, of_numpy
 from adjoint.base.errors import AdjointError, ArgumentError, StructureError
+from adjoint.core.copies import warn_if_has_hooks
 from adjoint.core.tensor import OWN, Size
 from adjoint.io import legacy, safetensors
 from adjoint.io.arrays import (
@@ -132,6 +133,8 @@ class _Replacer:
         return obj
 
     def _tensor(self, tensor: Tensor) -> Call:
+        if self.placing and not isinstance(tensor, Parameter):
+            warn_if_has_hooks(tensor)
         if tensor.is_nested:
             return nested_call(tensor, self._parts)
         if tensor.layout is strided and is_meta(tensor):
@@ -180,9 +183,8 @@ class _Replacer:
         return Persistent(("storage", kind, str(number), "cpu", numel, *self._view))
 
     def _sparse(self, tensor: Tensor) -> tuple[Any, ...]:
-        if id(tensor) not in self._parts:
-            self._parts[id(tensor)] = _sparse_parts(tensor)
-        return self._parts[id(tensor)]
+        return self._parts.get(id(tensor)) or self._parts.setdefault(
+            id(tensor), _sparse_parts(tensor))
 
     def _plain(self, tensor: Tensor) -> Call:
         shown: Any = tensor.plain() if tensor.turn else tensor
@@ -200,8 +202,7 @@ class _Replacer:
             kind = Global("torch", STORAGE_OF[data.dtype.name])
             ref = Persistent(("storage", kind, *where, data.numel, *self._view))
             return Call(Global("torch._utils", "_rebuild_tensor_v2"), (ref, *made, *more))
-        # the old format knows no storage without a type
-        kind = (Global("torch", "ByteStorage") if self._view else
+        kind = (Global("torch", "ByteStorage") if self._view else     # no type: not in old files
                 Global("torch.storage", "UntypedStorage"))
         ref = Persistent(("storage", kind, *where, data.raw.nbytes, *self._view))
         return Call(Global("torch._utils", "_rebuild_tensor_v3"),

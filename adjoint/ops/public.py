@@ -14,7 +14,7 @@ import numpy as np
 
 from adjoint.base.dtypes import category, scalar_type
 from adjoint.base.errors import ArgumentError, AutogradError, DTypeError, NotSupported
-from adjoint.core.inplace import refuse_inner, refuse_overlap
+from adjoint.core.inplace import check_writable, refuse_inner, refuse_overlap
 from adjoint.core.modes import (
     GRAD,
     MISTAKES,
@@ -25,7 +25,7 @@ from adjoint.core.modes import (
     warn,
     watchers,
 )
-from adjoint.core.tensor import Tensor, bump, named, next_sequence
+from adjoint.core.tensor import INFERENCE_CELL, Tensor, bump, named, next_sequence
 
 _VARARGS = 4        # co_flags of the code object (inspect.CO_*)
 _NONE: Mapping[str, str] = {}
@@ -314,6 +314,8 @@ def assign(out: Tensor, result: Any) -> Tensor:
     if out.level or isinstance(result, Tensor) and result.level:
         raise NotSupported("out=... is for plain tensors: inside of a vmap or jvp use the returned "
                            "value, or out.copy_(value) where `out` is an argument")
+    if out._cell is INFERENCE_CELL:
+        check_writable(out, (), state())
     array = result.array if isinstance(result, Tensor) else np.asarray(result)
     if category(array.dtype) > category(out.array.dtype):
         raise DTypeError(f"result type {scalar_type(array.dtype)} can't be cast to the desired "
