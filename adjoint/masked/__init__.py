@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from adjoint.base.dtypes import float64, is_inexact
-from adjoint.base.errors import ArgumentError, NotSupported
+from adjoint.base.errors import ArgumentError, AssertedError, NotSupported
 from adjoint.base.errors import missing as _missing
 from adjoint.core.tensor import Tensor
 from adjoint.ops.api_decompose import vector_norm as _vector_norm
@@ -149,6 +149,8 @@ def norm(input: Any, ord: float | None = 2.0, dim: Any = None, *, keepdim: bool 
     """Vector norms of what the mask keeps."""
     power = 2.0 if ord is None else float(ord)
     rest = math.inf if power < 0 else 0
+    if mask is not None and power == -math.inf and not is_inexact(input.dtype.dtype):
+        raise AssertedError(f"input must be floating point, got {input.dtype}")
     return _vector_norm(_filled(input, mask, rest, dtype), power, _dims(dim), keepdim)
 
 
@@ -176,16 +178,19 @@ def std(input: Any, dim: Any = None, unbiased: bool | None = None, *, correction
 
 def softmax(input: Any, dim: int, *, dtype: Any = None, mask: Any = None) -> Any:
     """`softmax` of what the mask keeps; what it drops gets 0 (nan where all is dropped)."""
+    _no_truth("amax", input, mask)
     return _F["softmax"](_filled(input, mask, -math.inf, dtype), dim)
 
 
 def log_softmax(input: Any, dim: int, *, dtype: Any = None, mask: Any = None) -> Any:
     """`log_softmax` of what the mask keeps; what it drops gets -inf."""
+    _no_truth("amax", input, mask)
     return _F["log_softmax"](_filled(input, mask, -math.inf, dtype), dim)
 
 
 def softmin(input: Any, dim: int, *, dtype: Any = None, mask: Any = None) -> Any:
     """`softmax` of the negated elements."""
+    _no_truth("amin", input, mask)
     return softmax(-input, dim, dtype=dtype, mask=mask)
 
 

@@ -501,7 +501,7 @@ def multi_dot(tensors: Any, *, out: Any = None) -> Any:
     """Product of several matrices in the order with the fewest multiplications (T. Cormen et al.,
     "Introduction to algorithms", 15.2); the first and last may be vectors."""
     xs = list(tensors)
-    need_kernel("addmm_impl_cpu_", "b", xs[0])
+    need_kernel("addmm_impl_cpu_", "b", *xs)
     if len(xs) < 2:
         raise ArgumentError(f"multi_dot(): expected at least 2 tensors but got {len(xs)}")
     first, last = len(xs[0].shape) == 1, len(xs[-1].shape) == 1

@@ -30,6 +30,7 @@ from adjoint.ops.api_common import (
     value,
 )
 from adjoint.ops.api_index import FULL, Parsed, positions, setitem
+from adjoint.ops.api_shape import contiguous
 from adjoint.ops.gather import (
     fits,
     flat_places,
@@ -310,6 +311,7 @@ def index_add(input: Any, dim: int, index: Any, source: Any, *, alpha: Any = 1,
               out: Any = None) -> Any:
     """A copy of `input` with alpha·source[i] added to slice index[i] along dim."""
     d, lin, src = _add_parts("index_add", input, dim, index, source, alpha)
+    input = contiguous(input)
     return finish_same(out, index_put_op(input, lin, src, dims=(d,), accumulate=True))
 
 
@@ -330,6 +332,7 @@ def index_copy(input: Any, dim: int, index: Any, source: Any, *, out: Any = None
     """A copy of `input` whose slices index[i] along dim are source[i]."""
     input, source = promoted(input, source)
     d, lin, src = _add_parts("index_copy", input, dim, index, source, 1)
+    input = contiguous(input)
     return finish_same(out, index_put_op(input, lin, src, dims=(d,), accumulate=False))
 
 

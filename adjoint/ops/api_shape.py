@@ -30,7 +30,6 @@ from adjoint.ops.device import channels_last_of, contiguous_format, in_order, pr
 from adjoint.ops.family import broadcast_shapes as operands_shape
 from adjoint.ops.public import FUNCTIONS, known_as, planned, public, typed
 from adjoint.ops.shape import (
-    clone_op,
     expand_op,
     flip_op,
     identity_op,
@@ -533,7 +532,7 @@ def rot90(input: Any, k: int = 1, dims: Any = (0, 1)) -> Any:
                             f"{dims[0]} and dim1 = {dims[1]}")
     k %= 4
     if k == 0:
-        return clone_op(input)
+        return c_clone(input)
     if k == 2:
         return flip_op(input, dims=(a, b))
     if k == 1:

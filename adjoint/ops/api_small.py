@@ -44,6 +44,7 @@ from adjoint.ops.api_common import (
     undifferentiated,
     value,
 )
+from adjoint.ops.api_shape import c_clone
 from adjoint.ops.device import memory_format
 from adjoint.ops.family import batch_broadcast, broadcast_shapes, promote
 from adjoint.ops.pointwise import (
@@ -431,7 +432,7 @@ def narrow_copy(self: Any, dim: int, start: int, length: int, *, out: Any = None
     """`narrow`, copied."""
     if type(self) in SPARSE:
         return self.narrow(dim, start, length)
-    return _narrow_out(out, clone_op(FUNCTIONS["narrow"](self, dim, start, length)))
+    return _narrow_out(out, c_clone(FUNCTIONS["narrow"](self, dim, start, length)))
 
 
 @public()
@@ -569,7 +570,8 @@ Histogramdd = result("histogramdd", "hist bin_edges", "Result of `histogramdd`."
 def histogramdd(input: Any, bins: Any, *, range: Any = None, weight: Any = None,
                 density: bool = False) -> Any:
     """Counts of points (rows of the last axis) in a grid of bins; (hist, bin_edges)."""
-    need_kernel("histogramdd", "biuc", input)
+    given_edges = not isinstance(bins, int) and not any(isinstance(b, int) for b in bins)
+    need_kernel("histogramdd", "biuc" if given_edges else "biuch", input)
     points = value(input, "histogramdd")
     if points.ndim < 2:
         raise ShapeError("histogramdd: input tensor should have at least 2 dimensions, got shape "

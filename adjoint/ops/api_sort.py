@@ -125,7 +125,8 @@ def kthvalue(input: Any, k: int, dim: int = -1, keepdim: bool = False, *, out: A
     >>> ad.kthvalue(ad.tensor([3.0, 1.0, 2.0]), 2).values
     tensor(2.)
     """
-    need_kernel("kthvalue_cpu", "bc", input)
+    if len(input.shape):
+        need_kernel("kthvalue_cpu", "bc", input)
     if out is not None:
         apart(out, input)
     n = input.shape[one_dim(input, dim)] if len(input.shape) else 1
@@ -312,7 +313,8 @@ place_op: Any = op(
 def bucketize(input: Any, boundaries: Any, *, out_int32: bool = False, right: bool = False,
               out: Any = None) -> Any:
     """Which bucket each element falls into."""
-    need_kernel("searchsorted_out_cpu", "b", boundaries)
+    need_kernel("searchsorted_out_cpu", "b",
+                *(x for x in (boundaries, input) if hasattr(x, "shape")))
     if as_pytorch[0]:
         _told_of_copy(input, boundaries)
     if len(boundaries.shape) != 1:

@@ -13,6 +13,7 @@ from adjoint.base.dtypes import F32, F64, I64
 from adjoint.core.bind import bind
 from adjoint.core.op import Op, op
 from adjoint.ops.api_common import dtype_of, narrowed, wide
+from adjoint.ops.device import in_rows
 from adjoint.ops.linalg import conj
 from adjoint.ops.pointwise import exp, mul, sub
 from adjoint.ops.shape import cat_op, flip_op, lift_all, narrow_op, reshape, roll_op
@@ -139,6 +140,7 @@ def _log_add(a: Any, b: Any) -> Any:
         return np.where(both, np.where(low.real < 0, low, np.log(np.exp(low) + np.exp(top))), usual)
 
 
+@in_rows
 def _lcse_impl(x: Any, /, *, dim: int) -> Any:
     if not x.ndim:
         return np.array(x)
@@ -181,6 +183,7 @@ logcumsumexp_op: Any = op(
 
 # ------------------------------------------------------------------ running extremes
 def _running(better: Any) -> Any:
+    @in_rows
     def impl(x: Any, /, *, dim: int) -> Any:
         if not x.ndim:
             return np.array(x), np.zeros((), np.int64)

@@ -301,6 +301,35 @@ def following(*places: int, ranks: tuple[int, ...] = (4, 5)) -> Callable[..., An
     return around
 
 
+def in_rows(run: Callable[..., Any]) -> Callable[..., Any]:
+    """Lay the results in C order, whatever order NumPy took over from the operands."""
+    @functools.wraps(run)               # the record reads its operands off the signature
+    def laid(*arrays: Any, **attrs: Any) -> Any:
+        out = run(*arrays, **attrs)
+        if type(out) is tuple:
+            return tuple([o if o.flags.c_contiguous else np.ascontiguousarray(o) for o in out])
+        return out if out is NotImplemented or out.flags.c_contiguous else np.ascontiguousarray(out)
+    return laid
+
+
+def as_first(run: Callable[..., Any]) -> Callable[..., Any]:
+    """Lay results of the first operand's shape in the order of its memory, without its gaps."""
+    @functools.wraps(run)
+    def laid(*arrays: Any, **attrs: Any) -> Any:
+        out, x = run(*arrays, **attrs), arrays[0]
+        if x.flags.c_contiguous or out is NotImplemented:
+            return out
+        several = out if type(out) is tuple else (out,)
+        moved = []
+        for o in several:
+            to = np.empty_like(x, o.dtype) if o.shape == x.shape else o
+            if to is not o:
+                np.copyto(to, o)
+            moved.append(to)
+        return tuple(moved) if several is out else moved[0]
+    return laid
+
+
 def in_format(out: Any, form: memory_format) -> Any:
     """An array (or the first of several, and those of its shape) in a format, where it has as many
     axes as that."""

@@ -130,7 +130,8 @@ def _pair(ta: str, a: Any, tb: str, b: Any, keep: set[str]) -> tuple[str, Any]:
 
     def total(cs: list[str]) -> int:
         return math.prod(size[c] for c in cs)
-    need_kernel("bmm", "b", a)
+    if inner:
+        need_kernel("bmm", "b", a)
     left = reshape(_order(ta, a, "".join(batch + rows + inner)),
                    (total(batch), total(rows), total(inner)))
     right = reshape(_order(tb, b, "".join(batch + inner + cols)),

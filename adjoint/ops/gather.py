@@ -91,7 +91,8 @@ def _gather_impl(x: Any, index: Any, /, *, dim: int) -> Any:
         return picked
     fits("gather", x.shape, index.shape, dim)
     check_bounds("gather", index, x.shape[dim], dim)
-    return _along(_cut(x, index, dim), index, dim)
+    taken = _along(_cut(x, index, dim), index, dim)
+    return taken if taken.flags.c_contiguous else np.ascontiguousarray(taken)
 
 
 def _along(x: Any, index: Any, dim: int) -> Any:

@@ -21,6 +21,7 @@ from adjoint.core.inplace import places as view_places
 from adjoint.core.inplace import scatter_into, shown, turning
 from adjoint.core.op import Op, op
 from adjoint.ops.api_common import fill_like, narrowed, wide
+from adjoint.ops.device import in_rows
 from adjoint.ops.family import batch_broadcast, broadcast_shapes, generated, promote
 from adjoint.ops.gather import MANY, add_picked, pick, put_picked, within, write_along
 from adjoint.ops.pointwise import add, conj_op, lt, neg, where_op
@@ -488,6 +489,7 @@ def _masked_fill_inplace(out: Any, x: Any, mask: Any, v: Any) -> None:
         np.copyto(out, value, where=mask)
 
 
+@in_rows
 def _masked_fill_impl(x: Any, mask: Any, v: Any, /) -> Any:
     plain = type(v) is float and x.dtype.kind == "f"
     return np.where(mask, promote((x, v))[1] if plain else np.asarray(v).astype(x.dtype), x)
@@ -517,7 +519,8 @@ def _triangle_impl(x: Any, diagonal: int, upper: bool) -> Any:
     rows, columns = x.shape[-2:]
     if rows * columns <= MANY:
         mask, zero = _below(rows, columns, diagonal - upper), np.zeros(1, x.dtype)
-        return np.where(mask, zero, x) if upper else np.where(mask, x, zero)
+        some = np.where(mask, zero, x) if upper else np.where(mask, x, zero)
+        return some if some.flags.c_contiguous else np.ascontiguousarray(some)
     made = np.zeros(x.shape, x.dtype)   # 32 rows at a time: those that are kept or zero on their
     for top in range(0, rows, 32):      # whole length move as blocks, the rest under a mask
         end = min(rows, top + 32)

@@ -13,7 +13,7 @@ from adjoint.base.errors import ArgumentError, DTypeError, IndexOutOfRange, Shap
 from adjoint.core.bind import bind, function_of
 from adjoint.core.op import Op, op, register
 from adjoint.core.tensor import Tensor
-from adjoint.ops.device import channels_last_of, following, in_format, relaid
+from adjoint.ops.device import as_first, channels_last_of, following, in_format, relaid
 
 Shape = tuple[int, ...]
 
@@ -199,7 +199,7 @@ expand_op: Any = op(
     vjp={"x": lambda ct: ct}, jvp={"x": None}, batch=_batch_expand, view=True,
     why={})                                        # broadcasting is undone by the engine
 flip_op: Any = op(
-    "flip", impl=following(0)(lambda x, /, *, dims: np.flip(x, dims).copy()),
+    "flip", impl=as_first(lambda x, /, *, dims: np.flip(x, dims).copy()),
     infer=lambda x, *, dims: x,
     vjp={"x": lambda ct, *, dims: flip_op(ct, dims=dims)}, jvp={"x": None},
     batch=lambda op_, args, b, attrs: op_.call(args[0], dims=tuple(d + 1 for d in attrs["dims"])))

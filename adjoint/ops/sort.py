@@ -10,6 +10,7 @@ from adjoint.base.aval import Aval
 from adjoint.base.dtypes import F32, I64, is_bfloat16
 from adjoint.core.bind import bind
 from adjoint.core.op import Op, op
+from adjoint.ops.device import as_first
 from adjoint.ops.gather import taken
 from adjoint.ops.reduce import picked_jvp, picked_vjp, reduced_shape
 from adjoint.ops.shape import reshape
@@ -70,6 +71,7 @@ def _tallied(flat: Any, low: Any, inverse: bool) -> tuple[Any, Any, Any]:
     return values, back, tally[found]
 
 
+@as_first
 def _sort_impl(x: Any, /, *, dim: int, descending: bool) -> Any:
     if not x.ndim:
         return np.array(x), np.zeros((), np.int64)
