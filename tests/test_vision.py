@@ -386,3 +386,60 @@ def test_a_layer_of_moved_taps() -> None:
         layer(x, ad.zeros(1, 18, 3, 3))
     with pytest.raises(ValueError, match=r"mask has shape \[1, 3, 5, 5\], needs \[1, 9, 5, 5\]"):
         layer(x, ad.zeros(1, 18, 5, 5), ad.ones(1, 3, 5, 5))
+
+
+class _Pairs:
+    """A data set of its own for either package's base."""
+
+    def __len__(self) -> int:
+        return 4
+
+    def __getitem__(self, i: int) -> Any:
+        return (i, -i) if self.transforms is None else self.transforms(i, -i)
+
+    def extra_repr(self) -> str:
+        return "Split: a\nMode: 3"
+
+
+def test_the_base_of_data_sets_joins_its_transforms() -> None:
+    """F41: what a program's own data set inherits, beside torchvision's."""
+    told = []
+    for module in (datasets, peer("datasets")):
+        made = type("Mine", (_Pairs, module.VisionDataset), {})
+        plain, one = made("r"), made("r", transform=lambda x: x * 10)
+        both = made("r", transforms=lambda x, y: (x + 1, y + 1))
+        with pytest.raises(ValueError, match="Only transforms or transform/target_transform"):
+            made("r", transforms=abs, transform=abs)
+        changes = importlib.import_module(module.__name__.replace("datasets", "transforms"))
+        chain = changes.Compose([changes.ToTensor(), changes.Normalize(0.5, 0.5)])
+        told.append((plain[2], one[2], both[2], repr(plain), repr(made("r", transform=chain)),
+                     repr(made("r", chain)), repr(made(None, target_transform=chain)),
+                     repr(made("r", transform=chain).transforms)))
+    assert told[0] == told[1]
+
+
+def test_files_in_folders_of_classes(tmp_path: Path) -> None:
+    """F41: DatasetFolder with a loader of its own, beside torchvision's."""
+    for name in ("b/2.npy", "b/1.npy", "a/deep/3.NPY", "a/x.txt", "c/y.txt"):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(name)
+    told = []
+    for module in (datasets, peer("datasets")):
+        read = module.DatasetFolder(str(tmp_path), lambda p: Path(p).read_text(), (".npy",),
+                                    transform=str.upper, allow_empty=True)
+        by_rule = module.DatasetFolder(tmp_path, str, is_valid_file=lambda p: "." in p)
+        errors = []
+        for options in ({"extensions": ".npy"}, {}, {"extensions": ".b",
+                                                     "is_valid_file": bool}):
+            with pytest.raises((FileNotFoundError, ValueError)) as caught:
+                module.DatasetFolder(str(tmp_path), str, **options)
+            errors.append((type(caught.value).__mro__[-3].__name__, str(caught.value)))
+        with pytest.raises(FileNotFoundError) as none:
+            module.folder.find_classes(str(tmp_path / "c"))
+        told.append((list(read), read.classes, read.class_to_idx, read.targets, read.samples,
+                     [(str(p), c) for p, c in by_rule.samples], errors,
+                     str(none.value), module.folder.is_image_file("A.JPG"),
+                     module.folder.is_image_file("A.npy"), module.folder.IMG_EXTENSIONS))
+    assert told[0] == told[1]
+    assert [text for text, _ in told[0][0]] == ["A/DEEP/3.NPY", "B/1.NPY", "B/2.NPY"]

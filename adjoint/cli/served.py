@@ -51,8 +51,8 @@ RENAMED = {
         "associative_scan", "cond", "map", "scan", "while_loop")},
     "torch._inductor": "adjoint._dynamo",
     "torch._inductor.config": "adjoint._dynamo.config",
-    "torchvision.datasets.folder": "adjoint.vision.datasets",
-    "torchvision.datasets.vision": "adjoint.vision.datasets",
+    "torchvision.datasets.folder": "adjoint.vision.folders",
+    "torchvision.datasets.vision": "adjoint.vision.folders",
     "torchvision.datasets.mnist": "adjoint.vision.datasets",
     "torchvision.datasets.cifar": "adjoint.vision.datasets",
     **{f"torchvision.ops.{name}": "adjoint.vision.ops" for name in (

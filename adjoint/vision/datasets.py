@@ -14,37 +14,14 @@ from adjoint.core.tensor import Tensor, wrap
 from adjoint.ops.generator import Generator
 from adjoint.ops.random import rand, randint
 from adjoint.utils.data import readers
-from adjoint.utils.data.dataset import Dataset
+from adjoint.vision import folders
+from adjoint.vision.folders import DatasetFolder as DatasetFolder
+from adjoint.vision.folders import ImageFolder as ImageFolder
+from adjoint.vision.folders import Transform
+from adjoint.vision.folders import VisionDataset as VisionDataset
 
-Transform = Callable[[Any], Any] | None
-
-
-class VisionDataset(Dataset[tuple[Any, Any]]):
-    """Base: a root folder and two transforms."""
-
-    def __init__(self, root: Any = None, transforms: Callable[[Any, Any], Any] | None = None,
-                 transform: Transform = None, target_transform: Transform = None) -> None:
-        self.root = os.path.expanduser(root) if isinstance(root, str) else root
-        self.transforms, self.transform = transforms, transform
-        self.target_transform = target_transform
-
-    def _changed(self, image: Any, target: Any) -> tuple[Any, Any]:
-        if self.transforms is not None:
-            image, target = self.transforms(image, target)
-        if self.transform is not None:
-            image = self.transform(image)
-        if self.target_transform is not None:
-            target = self.target_transform(target)
-        return image, target
-
-    def __len__(self) -> int:
-        raise NotImplementedError
-
-    def __repr__(self) -> str:
-        lines = [f"Dataset {type(self).__name__}", f"    Number of datapoints: {len(self)}"]
-        if self.root is not None:
-            lines.append(f"    Root location: {self.root}")
-        return "\n".join(lines)
+__path__: list[str] = []               # a package, as there: `datasets.folder` is imported
+folder = vision = folders
 
 
 def _image(array: Any) -> Any:
@@ -70,6 +47,11 @@ class _InMemory(VisionDataset):
 
     classes: list[str]
     data: Any
+    train: bool
+
+    def extra_repr(self) -> str:
+        """Which half of the data set it is."""
+        return f"Split: {'Train' if self.train else 'Test'}"
 
     @property
     def class_to_idx(self) -> dict[str, int]:
@@ -91,9 +73,9 @@ class MNIST(_InMemory):
                  target_transform: Transform = None, download: bool = False) -> None:
         super().__init__(root, transform=transform, target_transform=target_transform)
         self.train = train
-        folder = Path(os.path.expanduser(root))
-        own = folder / type(self).__name__ / "raw"
-        data = _local(lambda: readers.mnist(own if own.is_dir() else folder, train),
+        place = Path(os.path.expanduser(root))
+        own = place / type(self).__name__ / "raw"
+        data = _local(lambda: readers.mnist(own if own.is_dir() else place, train),
                       type(self).__name__, root, download)
         images, labels = data.tensors
         self.data = wrap(np.rint(images.array[:, 0] * 255).astype(np.uint8))
@@ -143,28 +125,6 @@ class CIFAR100(CIFAR10):
 
     classes = [str(i) for i in range(100)]
     _classes = 100
-
-
-class ImageFolder(VisionDataset):
-    """One folder per class; needs Pillow. `loader(path)` may replace it."""
-
-    def __init__(self, root: str | Path, transform: Transform = None,
-                 target_transform: Transform = None,
-                 loader: Callable[[str], Any] | None = None) -> None:
-        super().__init__(root, transform=transform, target_transform=target_transform)
-        found = readers.ImageFolder(os.path.expanduser(root), transform=lambda image: image)
-        self._found, self.loader = found, loader
-        self.classes, self.class_to_idx = found.classes, found.class_to_idx
-        self.samples = self.imgs = [(str(path), target) for path, target in found.samples]
-        self.targets = found.targets
-
-    def __len__(self) -> int:
-        return len(self.samples)
-
-    def __getitem__(self, index: int) -> tuple[Any, Any]:
-        path, target = self.samples[index]
-        image = self._found[index][0] if self.loader is None else self.loader(path)
-        return self._changed(image, target)
 
 
 class FakeData(VisionDataset):
