@@ -454,3 +454,21 @@ def test_a_length_asked_for_after_the_pass_began_is_no_promise_to_it() -> None:
     assert len(loader) == 2
     with pytest.warns(UserWarning, match="was reported to be 2"):
         list(loader)
+
+
+def test_names_of_the_loader_that_programs_reach_for() -> None:
+    """F42: fetchers, the workers of a pass, the next indices."""
+    from adjoint.utils.data import _utils
+    fetch = _utils._MapDatasetFetcher(D.TensorDataset(ad.arange(6)), True, list, False)
+    assert [int(x) for (x,) in fetch.fetch([1, 4])] == [1, 4] and fetch.auto_collation
+    stream = _utils._IterableDatasetFetcher([1, 2, 3], True, list, True)
+    assert stream.fetch([0, 0]) == [1, 2]
+    with pytest.raises(StopIteration):
+        stream.fetch([0, 0])
+    here = iter(DataLoader([1, 2, 3]))
+    assert here._next_index() == [0] and int(next(here)) == 2 and here._num_workers == 0
+    batches = iter(DataLoader(D.TensorDataset(ad.arange(6)), 2, num_workers=2))
+    workers = batches._workers
+    assert len(workers) == 2 and all(w.is_alive() for w in workers)
+    batches._shutdown_workers()
+    assert not batches._workers and batches.closed

@@ -293,3 +293,31 @@ def test_what_backward_hooks_of_the_older_kind_do_not_see(name: str) -> None:
             module(t.ones(2, requires_grad=True).exp())
         return [(w.category, str(w.message)) for w in told]
     assert found(ad) == found(torch)
+
+
+def test_a_hook_of_the_older_kind_for_all_modules() -> None:
+    """F27: register_module_backward_hook: once per module, at its last node, beside own hooks;
+    hooks of the other kind are refused while it is there."""
+    from adjoint.nn.modules import module as global_hooks
+    seen: list[Any] = []
+    net = ad.nn.Sequential(ad.nn.Linear(2, 2), ad.nn.Tanh())
+    net[1].register_backward_hook(lambda m, i, o: seen.append("own"))
+    handle = global_hooks.register_module_backward_hook(
+        lambda m, i, o: seen.append((type(m).__name__, len(i), len(o))))
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            net(ad.ones(1, 2, requires_grad=True)).sum().backward()
+        with pytest.raises(RuntimeError, match="both regular backward hooks and full backward"):
+            global_hooks.register_module_full_backward_hook(print)
+    finally:
+        handle.remove()
+    assert seen == [("Tanh", 1, 1), "own", ("Sequential", 1, 1), ("Linear", 3, 1)]
+    whole: list[str] = []
+    handle = global_hooks.register_module_full_backward_hook(
+        lambda m, i, o: whole.append(type(m).__name__))
+    try:
+        ad.nn.Linear(2, 2)(ad.ones(1, 2, requires_grad=True)).sum().backward()
+    finally:
+        handle.remove()
+    assert whole == ["Linear"]

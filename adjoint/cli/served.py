@@ -58,7 +58,8 @@ RENAMED = {
     **{f"torchvision.ops.{name}": "adjoint.vision.ops" for name in (
         "boxes", "deform_conv", "focal_loss", "giou_loss", "misc", "roi_align",
         "stochastic_depth")},
-    "torch.utils.data._utils.pin_memory": "adjoint.utils.data._utils",
+    **{f"torch.utils.data._utils.{name}": "adjoint.utils.data._utils"
+       for name in ("fetch", "pin_memory", "signal_handling")},
     "torchvision.models.alexnet": "adjoint.vision.models",
     "torchvision.models.vgg": "adjoint.vision.models",
     "torchvision.transforms.transforms": "adjoint.vision.transforms",

@@ -6,6 +6,7 @@
     [('placeholder', 'input'), ('call_module', '0'), ('call_module', '1'), ('output', 'output')]
 """
 from adjoint.base.errors import missing as _missing
+from adjoint.fx import rewriter as subgraph_rewriter  # noqa: F401  # PyTorch's name of the file
 from adjoint.fx import tracer as proxy  # noqa: F401  # PyTorch's file of proxies and their tracers
 from adjoint.fx.graph import Graph as Graph
 from adjoint.fx.graph import PythonCode as PythonCode

@@ -26,6 +26,7 @@ FORWARD_ALWAYS: HookTable = OrderedDict()
 FORWARD_KWARGS: HookTable = OrderedDict()
 BACKWARD_PRE: HookTable = OrderedDict()
 BACKWARD: HookTable = OrderedDict()
+_full: list[bool | None] = [None]     # which kind of backward hooks BACKWARD holds
 
 
 class BackwardHookFunction(Function):
@@ -150,7 +151,8 @@ def _checked(answer: Any, had: tuple[Any, ...], who: str, what: str) -> tuple[Te
     return grads
 
 
-def _at_last_node(module: Any, args: tuple[Any, ...], result: Any) -> None:
+def _at_last_node(module: Any, hooks: list[Callable[..., Any]], args: tuple[Any, ...],
+                  result: Any) -> None:
     """Put the older kind of backward hooks on the node that made the (first) result."""
     whole = result
     while not isinstance(result, Tensor):
@@ -159,9 +161,9 @@ def _at_last_node(module: Any, args: tuple[Any, ...], result: Any) -> None:
         result = next((v for v in result.values() if isinstance(v, Tensor)), None) if isinstance(
             result, dict) else result[0]
     node = result.grad_fn
-    if node is None or not module._backward_hooks:
+    if node is None:
         return
-    for hook in module._backward_hooks.values():
+    for hook in hooks:
         node.register_hook(partial(hook, module))
     if not isinstance(whole, Tensor):
         if not isinstance(whole, tuple) or not all(isinstance(v, Tensor) for v in whole):
@@ -338,8 +340,8 @@ class ModuleHooks:
                 args = backward.mark_inputs(args)
             result = self.forward(*args, **kwargs)
             result = self._run_forward_hooks(args, kwargs, result, called)
-            if self._is_full_backward_hook is False:
-                _at_last_node(self, args, result)
+            if older := self._older_backward_hooks():
+                _at_last_node(self, older, args, result)
             return result if backward is None else backward.mark_outputs(result)
         except Exception:
             self._run_always_called(args, kwargs, called)
@@ -394,9 +396,13 @@ class ModuleHooks:
 
     def _backward_call(self) -> _BackwardCall | None:
         own = self._backward_hooks if self._is_full_backward_hook is not False else {}
-        hooks = [*BACKWARD.values(), *own.values()]
+        hooks = [*(BACKWARD.values() if _full[0] else ()), *own.values()]
         pre_hooks = [*BACKWARD_PRE.values(), *self._backward_pre_hooks.values()]
         return _BackwardCall(self, hooks, pre_hooks) if hooks or pre_hooks else None
+
+    def _older_backward_hooks(self) -> list[Callable[..., Any]]:
+        own = self._backward_hooks if self._is_full_backward_hook is False else {}
+        return [*(() if _full[0] else BACKWARD.values()), *own.values()]
 
 
 def register_module_forward_pre_hook(hook: Callable[..., Any]) -> RemovableHandle:
@@ -422,4 +428,20 @@ def register_module_full_backward_pre_hook(hook: Callable[..., Any]) -> Removabl
 
 def register_module_full_backward_hook(hook: Callable[..., Any]) -> RemovableHandle:
     """Call ``hook(module, grad_input, grad_output)`` in the backward pass of every module."""
+    return _add_backward(hook, full=True)
+
+
+def register_module_backward_hook(hook: Callable[..., Any]) -> RemovableHandle:
+    """Call ``hook(module, grad_input, grad_output)`` at the last node of every module's forward.
+
+    The older kind, see ``Module.register_backward_hook``; refused beside hooks of the other.
+    """
+    return _add_backward(hook, full=False)
+
+
+def _add_backward(hook: Callable[..., Any], *, full: bool) -> RemovableHandle:
+    if BACKWARD and _full[0] is not full:
+        raise AutogradError("Cannot use both regular backward hooks and full backward hooks as a "
+                            "global Module hook. Please use only one of them.")
+    _full[0] = full
     return add_hook(BACKWARD, hook)

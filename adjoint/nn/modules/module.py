@@ -13,6 +13,7 @@ from adjoint.nn.modules._conversion import converted
 from adjoint.nn.modules._handle import HookTable, RemovableHandle, add_hook, typename
 from adjoint.nn.modules._hooks import (
     ModuleHooks,
+    register_module_backward_hook,
     register_module_forward_hook,
     register_module_forward_pre_hook,
     register_module_full_backward_hook,
@@ -26,7 +27,8 @@ from adjoint.ops.device import check
 
 _EXTRA_STATE_KEY_SUFFIX = EXTRA_STATE   # PyTorch's name for it
 __all__ = [
-    "Module", "RemovableHandle", "register_module_buffer_registration_hook",
+    "Module", "RemovableHandle", "register_module_backward_hook",
+    "register_module_buffer_registration_hook",
     "register_module_forward_hook", "register_module_forward_pre_hook",
     "register_module_full_backward_hook", "register_module_full_backward_pre_hook",
     "register_module_module_registration_hook", "register_module_parameter_registration_hook",

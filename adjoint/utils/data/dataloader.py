@@ -243,6 +243,14 @@ class _BaseDataLoaderIter:
     def __len__(self) -> int:
         return len(self._loader)
 
+    _dataset = property(lambda self: self._loader.dataset)
+    _num_workers = property(lambda self: self._loader.num_workers)
+    _sampler_iter = property(lambda self: self._indices)
+
+    def _next_index(self) -> Any:
+        """The next of the sampler's indices, by PyTorch's name."""
+        return next(self._indices)
+
     def _counted(self, batch: Any) -> Any:
         """A batch, counted where a stream has said how long it is: warns if it was wrong."""
         loader = self._loader
@@ -288,6 +296,15 @@ class _MultiProcessingDataLoaderIter(_BaseDataLoaderIter):
         self._pool = WorkerPool(plan, start_context(loader.multiprocessing_context))
         self._close = weakref.finalize(self, self._pool.shutdown)
         self._begin()
+
+    @property
+    def _workers(self) -> list[Any]:
+        """The processes, which programs ask for ids and exit codes; none once they are ended."""
+        return self._pool.processes()
+
+    def _shutdown_workers(self) -> None:
+        """End the workers now, as programs do that leave a pass before its end."""
+        self._close()
 
     @property
     def closed(self) -> bool:

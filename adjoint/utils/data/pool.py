@@ -102,6 +102,10 @@ class WorkerPool:
             theirs.close()
         self._processes.append(process)
 
+    def processes(self) -> list[Any]:
+        """The workers that are there."""
+        return list(self._processes)
+
     def pids(self) -> list[int]:
         """Process ids of the workers."""
         return [process.pid for process in self._processes]
