@@ -210,6 +210,24 @@ def test_own_classes_need_permission():
         clear_safe_globals()
 
 
+def test_listed_functions_are_values_too():
+    """F44: a whole module that holds an activation, as PyTorch's language model saves it."""
+    layer = ad.nn.TransformerEncoderLayer(4, 2, 8, activation=ad.nn.functional.gelu)
+    data = written(layer)
+    kinds = {type(m) for m in layer.modules()}
+    with safe_globals(list(kinds)), pytest.raises(UnsafePickleError, match="names .*gelu"):
+        load(data)
+    data.seek(0)
+    with safe_globals([*kinds, ad.nn.functional.gelu]):
+        got = load(data)
+    assert got.activation is ad.nn.functional.gelu
+    x = ad.ones(1, 3, 4)
+    assert ad.equal(got.eval()(x), layer.eval()(x))
+    data = written({"f": ad.nn.functional.gelu})
+    with safe_globals([ad.nn.functional.relu]), pytest.raises(UnsafePickleError, match="gelu"):
+        load(data)
+
+
 def test_numpy_numbers_and_arrays_are_safe():
     want = {"best": np.float64(0.5), "a": np.arange(6, dtype=">i4").reshape(2, 3),
             "f": np.asfortranarray(np.ones((2, 2)))}

@@ -47,7 +47,7 @@ from adjoint.io.errors import (
 )
 from adjoint.io.nested import nested_call
 from adjoint.io.options import LOAD, SAVE, SKIPPING, LoadEndianness, map_mode
-from adjoint.io.pickle_in import Callable_, SafeUnpickler, Trusted, find_safe, global_names
+from adjoint.io.pickle_in import Callable_, Listed, SafeUnpickler, Trusted, find_safe, global_names
 from adjoint.io.pickle_out import Call, Global, Persistent, PickleWriter
 from adjoint.io.storages import StorageTable
 from adjoint.io.torch_names import (
@@ -566,7 +566,7 @@ def get_unsafe_globals_in_checkpoint(f: File) -> list[str]:
 
 def _finder(filled: bool = True) -> Callable[[str, str], Any]:
     names = torch_names(filled) | {
-        name: Trusted(obj) if isinstance(obj, type) else Callable_(obj)
+        name: Trusted(obj) if isinstance(obj, type) else Listed(obj)
         for name, obj in _allowed.items()}
 
     def find(module: str, name: str) -> Any:

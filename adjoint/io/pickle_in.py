@@ -36,6 +36,12 @@ class Inner(Callable_):
     __slots__ = ()
 
 
+class Listed(Callable_):
+    """A function on the user's own list: it may be a value too, as an activation of a module."""
+
+    __slots__ = ()
+
+
 class Trusted(Callable_):
     """A class on the user's own list: the file may also set its state."""
 
@@ -235,8 +241,8 @@ def _set_state(target: Any, state: Any) -> None:
 
 
 def _plain(value: Any) -> Any:
-    """A value fit to be kept: a trusted class is unwrapped, a bare function refused."""
-    if isinstance(value, Trusted):
+    """A value fit to be kept: what the user listed is unwrapped, another function refused."""
+    if isinstance(value, (Trusted, Listed)):
         return value.function
     if isinstance(value, Callable_) and type(value) is not Inner or value is _MARK:
         raise UnsafePickleError("the pickle in it keeps a function as a value")
