@@ -21,7 +21,7 @@ PARTS = ("numpy", "lax", "random", "nn", "tree_util", "ops", "image", "flatten_u
          "scipy.special", "scipy.stats", "scipy.linalg", "scipy.signal", "scipy.optimize",
          "scipy.sparse.linalg", "scipy.fft", "scipy.ndimage", "scipy.cluster.vq", "test_util",
          "example_libraries.optimizers", "example_libraries.stax", "ad_checkpoint",
-         "custom_derivatives", "nn.initializers")
+         "custom_derivatives", "nn.initializers", "experimental.jet")
 
 
 def library(base: str) -> SimpleNamespace:

@@ -76,7 +76,8 @@ def _axes(name: str, axis_name: Any) -> list[Batch]:
     for wanted in axis_name if isinstance(axis_name, (tuple, list)) else (axis_name,):
         trace = next((t for t in running if t.axis_name == wanted), None)
         if trace is None:
-            raise UnboundAxis(f"{name}: no vmap with axis_name={wanted!r} is active, only "
+            raise UnboundAxis(f"Found an unbound axis name: {wanted}. {name}: no vmap with "
+                              f"axis_name={wanted!r} is active, only "
                               f"{[t.axis_name for t in reversed(running)]}")
         found.append(trace)
     return found

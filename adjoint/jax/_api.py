@@ -5,6 +5,7 @@ import contextlib
 import inspect
 import operator
 import threading
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial, wraps
 from typing import Any
@@ -21,6 +22,7 @@ from adjoint.jax._array import (
     Array,
     ShapeDtypeStruct,
     as_array,
+    describe,
     is_array_like,
     is_traced,
     make,
@@ -114,7 +116,28 @@ class Jitted:
         if config.watched:
             for x in (y for y in Leaves(found).arrays if not is_key(y)):
                 finite(x, f"jit({getattr(self.fun, '__name__', 'fun')})")
+        if self.donated:
+            self._donate(args, kwargs, found)
         return found
+
+    def _donate(self, args: Any, kwargs: Any, found: Any) -> None:
+        """Delete the donated arguments that an output could stand in place of; a warning names the
+        others. What a transform follows stays."""
+        given = [(_parameter(self.fun, i), a) for i, a in enumerate(args)] + [*kwargs.items()]
+        leaves = [x for name, a in given if name in self.donated for x in flat(a)[0]]
+        free = [y.nbytes for y in flat(found)[0] if isinstance(y, Array)]
+        useless = []
+        for x in leaves:
+            if not isinstance(x, Array) or is_traced(x) or x.is_deleted():
+                continue
+            if x.nbytes in free:
+                free.remove(x.nbytes)
+                x.delete()
+            else:
+                useless.append(describe(x))
+        if useless:
+            warnings.warn(f"Some donated buffers were not usable: {', '.join(useless)}.",
+                          UserWarning, stacklevel=3)
 
     def _traced(self, args: Any, kwargs: Any) -> Any:
         with traced():
@@ -500,9 +523,15 @@ def process_indices(backend: Any = None) -> list[int]:
 host_id = process_index
 
 
-@contextlib.contextmanager
-def named_scope(name: str) -> Iterator[None]:
+def named_scope(name: str) -> contextlib.AbstractContextManager[None]:
     """A context that changes nothing; as a decorator the function itself."""
+    if not isinstance(name, str):
+        raise TypeError("named_scope name argument must be a string.")
+    return _scope()
+
+
+@contextlib.contextmanager
+def _scope() -> Iterator[None]:
     yield
 
 

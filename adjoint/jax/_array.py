@@ -345,8 +345,8 @@ class ShapeDtypeStruct:
                              "sharding": self.sharding, **fields})
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, ShapeDtypeStruct) and (self.shape, self.dtype) == (
-            other.shape, other.dtype)
+        return isinstance(other, ShapeDtypeStruct) and (
+            self.shape, self.dtype, self.weak_type) == (other.shape, other.dtype, other.weak_type)
 
     def __hash__(self) -> int:
         return hash((self.shape, self.dtype))

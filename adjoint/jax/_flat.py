@@ -179,10 +179,13 @@ class Moving:
         """The moving leaves."""
         return tuple(self.leaves.arrays[k] for k in self.places)
 
-    def gather(self, found: Sequence[Any]) -> Any:
-        """Per-leaf results in the structure of the arguments; float0 zeros at the others."""
+    def gather(self, found: Sequence[Any], rows: Sequence[int] | None = None) -> Any:
+        """Per-leaf results in the structure of the arguments; float0 zeros at the others, and
+        blocks of integer zeros where `rows` is the shape of an output of a Jacobian."""
         import numpy as np
-        full: list[Any] = [np.zeros(a.shape, FLOAT0) for a in self.leaves.arrays]
+        full: list[Any] = [
+            np.zeros(a.shape, FLOAT0) if rows is None or is_key(a) else
+            make(wrap(np.zeros((*rows, *a.shape), a.dtype))) for a in self.leaves.arrays]
         for k, v in zip(self.places, found, strict=True):
             full[k] = v
         return unflatten(full, self.leaves.spec)

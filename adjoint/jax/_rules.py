@@ -16,7 +16,14 @@ from adjoint.jax._array import Array, as_array, describe, is_traced, make, moves
 from adjoint.jax._flat import FLOAT0, Leaves, conjugate, is_key, leaf, zeros
 from adjoint.jax._trace import RUN, pulling
 from adjoint.jax.errors import UnexpectedTracerError
-from adjoint.jax.tree_util import PyTreeDef, flat, split, tree_map
+from adjoint.jax.tree_util import (
+    PyTreeDef,
+    flat,
+    keystr,
+    split,
+    tree_leaves_with_path,
+    tree_map,
+)
 
 F = Callable[..., Any]
 
@@ -242,12 +249,12 @@ class custom_jvp(_Ruled):
             spec = call.given.spec
             with pulling():
                 found = self.rule(*call.constants, unflatten(arrays, spec), unflatten(ts, spec))
-                return self._checked(found)
+                return self._checked(found, call)
         run.defjvp(rule)
         found = run(*call.given.tensors)
         return call.out.tree(found)
 
-    def _checked(self, found: Any) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
+    def _checked(self, found: Any, call: _Called) -> tuple[tuple[Any, ...], tuple[Any, ...]]:
         name = getattr(self.rule, "__name__", "rule")
         if not isinstance(found, (list, tuple)) or len(found) != 2:
             raise TypeError(f"Custom JVP rule {name} for function {self.__name__} must produce a "
@@ -259,6 +266,10 @@ class custom_jvp(_Ruled):
             raise TypeError(f"Custom JVP rule {name} for function {self.__name__} must produce "
                             "primal and tangent outputs with equal container (pytree) structures, "
                             f"but got {out.treedef} and {PyTreeDef(spec)} respectively.")
+        if hasattr(call, "out") and call.out.spec != out.spec:
+            raise TypeError(f"Custom JVP rule {name} for function {self.__name__} must produce a "
+                            "primal output of the function's own container (pytree) structure, "
+                            f"{call.out.treedef}, but got {out.treedef}.")
         made = []
         for t, o in zip(ts, out.arrays, strict=True):
             if getattr(t, "dtype", None) == FLOAT0 or type(t) is SymbolicZero:
@@ -361,6 +372,11 @@ class _Residuals:
             self.leaves, tensors, self.weak, strict=True)], self.spec)
 
 
+def _place(given: Leaves, k: int) -> str:
+    """Where leaf `k` of the arguments is, as `[0]['w']`."""
+    return keystr(tree_leaves_with_path(given.tree(given.tensors))[k][0])
+
+
 def _cotangents(f: custom_vjp, given: Leaves, found: Any) -> tuple[Any, ...]:
     """The cotangents that a rule gave, one per leaf of the arguments; None is zero."""
     leaves, spec = flat(found, lambda x: x is None)
@@ -387,8 +403,11 @@ def _cotangents(f: custom_vjp, given: Leaves, found: Any) -> tuple[Any, ...]:
             continue
         x = leaf(c)
         if x.shape != a.shape:
-            raise ValueError(f"Custom VJP bwd rule of {f.__name__} must produce cotangents of the "
-                             f"shapes of the primal inputs: got {x.shape} for {a.shape}")
+            raise ValueError("Custom VJP bwd rule must produce an output with the same type as the "
+                             "args tuple of the primal function, but at output"
+                             f"{_place(given, len(made))} the bwd rule of {f.__name__} produced an "
+                             f"output of type {describe(x)} corresponding to an input of type "
+                             f"{describe(a)}, so the shapes do not match")
         made.append(conjugate(x.tensor if x.dtype == a.dtype else x.tensor.to(a.dtype)))
     return tuple(made)
 

@@ -32,8 +32,10 @@ from adjoint.jax.tree_util import (
     Partial,
     PyTreeDef,
     flat,
+    keystr,
     prefix_leaves,
     structures_differ,
+    tree_leaves_with_path,
     tree_map,
 )
 
@@ -443,7 +445,7 @@ def jacrev(fun: F, argnums: Any = 0, has_aux: bool = False, holomorphic: bool = 
             if not holomorphic and (y.dtype.kind == "c" or not is_inexact(y.dtype)):
                 _check_output(y, "jacrev", holomorphic)
         rows = [_rows(p, k) for k in range(len(p.values))]
-        trees = [moving.gather(r) for r in rows]
+        trees = [moving.gather(r, y.shape) for r, y in zip(rows, p.flat.out.arrays, strict=True)]
         result = unflatten([t[0] if single else t for t in trees], p.flat.out.spec)
         return (result, p.aux) if has_aux else result
     return run
@@ -548,8 +550,10 @@ def vmap(fun: F, in_axes: Any = 0, out_axes: Any = 0, axis_name: Any = None,
             return found
         found = _func.vmap(inner, tuple(axes), 0, axis_name=axis_name,
                            axis_size=axis_size)(*f.given.tensors)
-        return f.out.tree([_placed(t, p, a) for t, p, a in zip(
-            found, places, f.out.arrays, strict=True)])
+        paths = [""] * len(found) if None not in places else [
+            keystr(path) for path, _ in tree_leaves_with_path(f.out.tree(found))]
+        return f.out.tree([_placed(t, p, a, w) for t, p, a, w in zip(
+            found, places, f.out.arrays, paths, strict=True)])
 
     @wraps(fun)
     def run(*args: Any, **kwargs: Any) -> Any:
@@ -567,13 +571,13 @@ def _places(out_axes: Any, out: Leaves) -> list[Any]:
                          f"{out.treedef}: {error}") from None
 
 
-def _placed(t: Any, place: Any, inside: Any) -> Any:
+def _placed(t: Any, place: Any, inside: Any, where: str) -> Any:
     """An output with its mapped axis where it is wanted."""
     from adjoint.jax._array import is_mapped
     if place is None:
         if is_mapped(inside.data if is_key(inside) else inside):
-            raise ValueError("at vmap out_axes, got axis spec None but output was batched on axis "
-                             "0")
+            raise ValueError(f"at vmap out_axes{where}, got axis spec None but output was batched "
+                             "on axis 0")
         return t[0]
     n = t.ndim - (1 if is_key(inside) else 0)
     if not -n <= place < n:

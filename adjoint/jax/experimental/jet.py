@@ -21,8 +21,9 @@ from adjoint.jax.tree_util import tree_structure as _structure
 
 
 def jet(fun: Callable[..., Any], primals: Sequence[Any], series: Sequence[Sequence[Any]],
-        factorial_scaled: bool = True, **_: Any) -> tuple[Any, list[Any]]:
-    """(fun(*primals), terms): the derivatives of fun(x(t)) at 0 of orders 1 to n.
+        factorial_scaled: bool = True, **_: Any) -> tuple[Any, Any]:
+    """(fun(*primals), terms): the derivatives of fun(x(t)) at 0 of orders 1 to n, a list of them
+    for each array of the output.
 
     series  per argument, the n derivatives of x(t) at 0, each like the argument; with
             factorial_scaled=False both are coefficients, derivatives over k!
@@ -61,7 +62,7 @@ def jet(fun: Callable[..., Any], primals: Sequence[Any], series: Sequence[Sequen
     first, *rest = orders_to(n, 0.0)
     if not factorial_scaled:
         rest = [_tree_map(lambda x, k=k: x / math.factorial(k), y) for k, y in enumerate(rest, 1)]
-    return first, rest
+    return first, _tree_map(lambda *terms: list(terms), *rest) if rest else []
 
 
 __all__ = ["jet"]

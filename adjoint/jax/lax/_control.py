@@ -42,17 +42,28 @@ F = Callable[..., Any]
 
 
 def _promoted(init: Leaves, out: Leaves) -> Leaves | None:
-    """Start values in the types that a loop gives them, where those were weak; None: as is."""
+    """Start values in the dtypes that a loop gives them, where those were weak; None: as is.
+    What is weak for no other dtype stays so in the loop, as in JAX (`_settled`)."""
     changed = False
     for k, (a, b) in enumerate(zip(init.arrays, out.arrays, strict=True)):
         if is_key(a) or (a.dtype, a.weak_type) == (b.dtype, b.weak_type):
             continue
         if a.weak_type and a.shape == b.shape:
             dtype, _ = lattice(frozenset([(a.dtype, True), (b.dtype, b.weak_type)]))
+            if dtype == a.dtype:
+                continue
             init.arrays[k] = make(convert(a.tensor, dtype))
             init.like.marks[k] = False
             changed = True
     return init if changed else None
+
+
+def _settled(init: Leaves, out: Leaves | None) -> Leaves:
+    """What a loop gives at its end: weak where both its start and its step are."""
+    for k, a in enumerate(out.arrays if out else ()):
+        if not is_key(a) and not a.weak_type:
+            init.like.marks[k] = False
+    return init
 
 
 def _same(init: Leaves, out: Leaves, what: str, name: str) -> None:
@@ -125,7 +136,7 @@ def scan(f: F, init: Any, xs: Any = None, length: int | None = None, reverse: bo
         with traced():
             found = f(carry.tree(state), rows.tree(row))
         if not isinstance(found, (tuple, list)) or len(found) != 2:
-            raise TypeError(f"scan body output must be a pair, got {found!r:.80}.")
+            raise TypeError(f"scan body output must be a pair, got {_type_of(found):.80}.")
         out["carry"], out["y"] = (Leaves(x, outputs(f, "scan")) for x in found)
         if out["carry"].spec == carry.spec and _promoted(carry, out["carry"]) is not None:
             raise _Again
@@ -147,7 +158,13 @@ def scan(f: F, init: Any, xs: Any = None, length: int | None = None, reverse: bo
         _abstract_run(body, carry, rows)
         ys = [wrap(np.zeros((0, *a.shape), a.dtype)) for a in out["y"].arrays]
         last = carry.tensors
-    return carry.tree(last), out["y"].tree(ys)
+    return _settled(carry, out["carry"]).tree(last), out["y"].tree(ys)
+
+
+def _type_of(x: Any) -> str:
+    """An array's type as JAX writes it, `~float32[3]`; anything else as Python does."""
+    return ("~" * x.weak_type + describe(x)) if is_array_like(x) and hasattr(
+        x, "weak_type") else repr(x)
 
 
 class _Again(Exception):
@@ -170,6 +187,7 @@ def _abstract_run(body: F, carry: Leaves, rows: Leaves) -> None:
 def while_loop(cond_fun: F, body_fun: F, init_val: Any) -> Any:
     """Repeat `body_fun` while `cond_fun` holds. Unlike JAX's, it has reverse mode too."""
     state, name = Leaves(init_val), first_parameter(body_fun)
+    last: list[Leaves] = []
     if not callable(cond_fun) or not callable(body_fun):
         raise TypeError("lax.while_loop: body_fun and cond_fun arguments should be callable.")
 
@@ -192,12 +210,14 @@ def while_loop(cond_fun: F, body_fun: F, init_val: Any) -> Any:
         if out.spec == state.spec and _promoted(state, out) is not None:
             raise _Again
         _same(state, out, "while_loop", name)
+        last[:] = [out]
         return out.tensors
     writes = RUN.writes
     for _ in range(4):
         try:
-            return state.tree(RUN.recording.repeat(test, body, state) if RUN.recording else
-                              _func.while_loop(test, body, state.tensors))
+            found = (RUN.recording.repeat(test, body, state) if RUN.recording else
+                     _func.while_loop(test, body, state.tensors))
+            return _settled(state, last[0] if last else None).tree(found)
         except _Again:
             _once(writes)
     raise TypeError("while_loop: the types of the carry do not settle")
@@ -230,7 +250,10 @@ def fori_loop(lower: Any, upper: Any, body_fun: F, init_val: Any, *, unroll: Any
         start = (low + 0 * high, init_val)
         return while_loop(lambda s: s[0] < high, lambda s: (s[0] + 1, body_fun(*s)), start)[1]
     what = "while_loop" if is_hidden(low) or is_hidden(high) else "scan"
-    state, writes = Leaves(init_val), RUN.writes
+    if what == "while_loop" and unroll is not None and (unroll is True or unroll > 1):
+        raise ValueError("Can only use `unroll` in `fori_loop` if the loop bounds are statically "
+                         "known.")
+    state, writes, out = Leaves(init_val), RUN.writes, None
     for _ in range(4):
         tensors = state.tensors
         for i in range(int(value_of(low)), int(value_of(high))):
@@ -243,7 +266,7 @@ def fori_loop(lower: Any, upper: Any, body_fun: F, init_val: Any, *, unroll: Any
             _same(state, out, what, "loop_carry[1]")
             tensors = out.tensors
         else:
-            return state.tree(tensors)
+            return _settled(state, out).tree(tensors)
     raise TypeError("fori_loop: the types of the carry do not settle")
 
 
@@ -328,7 +351,7 @@ def switch(index: Any, branches: Sequence[F], *operands: Any, operand: Any = Non
     if i.shape != ():
         raise TypeError(f"Branch index must be scalar, got {index} of shape {i.shape}.")
     if i.dtype.kind not in "iu":
-        raise TypeError(f"Index type must be an integer, got {describe(i)}")
+        raise TypeError(f"Index type must be an integer, got {index} as {i.dtype.name}")
     given = (operand,) if operand is not None and not operands else operands
     if len(branches) == 1:
         return branches[0](*given)

@@ -27,18 +27,14 @@ def dot_general(lhs: Any, rhs: Any, dimension_numbers: Any, precision: Any = Non
     check(precision)
     (cl, cr), (bl, br) = ([[int(i) for i in v] for v in pair] for pair in dimension_numbers)
     x, y = as_array(lhs), as_array(rhs)
-    for what, a, b in (("contracting", cl, cr), ("batch", bl, br)):
-        sizes = tuple(x.shape[i] for i in a), tuple(y.shape[i] for i in b)
-        if sizes[0] != sizes[1]:
-            raise TypeError(f"dot_general requires {what} dimensions to have the same shape, got "
-                            f"{sizes[0]} and {sizes[1]}.")
+    _axes_agree(x, y, (cl, cr), (bl, br))
     kind = x.dtype
     if kind != y.dtype:
         (s, t), weak = joined("dot_general", (x, y))
         kind = s.array.dtype
     else:
         s, t, weak = x.tensor, y.tensor, x.weak_type and y.weak_type
-    asked = kind if preferred_element_type is None else as_dtype(preferred_element_type)
+    asked = _asked(kind, preferred_element_type)
     if kind != asked and (kind.kind in "biu" or asked.itemsize > kind.itemsize):
         kind = asked                        # before sums overflow or are rounded
         s, t = convert(s, kind), convert(t, kind)
@@ -53,6 +49,41 @@ def dot_general(lhs: Any, rhs: Any, dimension_numbers: Any, precision: Any = Non
     out = found if preferred_element_type is None else convert(found,
                                                               as_dtype(preferred_element_type))
     return make(out, weak)
+
+
+def _axes_agree(x: Any, y: Any, contracted: Any, batch: Any) -> None:
+    """TypeError for axes that the operands lack, that are named twice, or that differ in size."""
+    for side, a, c, b in zip(("lhs", "rhs"), (x, y), contracted, batch, strict=True):
+        for what, axes in (("contracting", c), ("batch", b)):
+            if len(set(axes)) != len(axes):
+                raise TypeError(f"dot_general requires {side} {what} dimensions to be distinct, "
+                                f"got {side}_{what} {tuple(axes)}.")
+        if not all(0 <= d < a.ndim for d in (*c, *b)):
+            raise TypeError(f"dot_general requires {side} dimension numbers to be nonnegative and "
+                            f"less than the number of axes of the {side} value, got {side}_batch "
+                            f"of {tuple(b)} and {side}_contracting of {tuple(c)} for {side} of "
+                            f"rank {a.ndim}")
+        if {*c} & {*b}:
+            raise TypeError(f"dot_general requires {side} batch dimensions to be disjoint from "
+                            f"contracting dimensions, got {side}_batch {tuple(b)} and "
+                            f"{side}_contracting {tuple(c)}.")
+    for words, (c, b) in (("contracting dimensions", contracted),
+                          ("lhs batch dimensions and rhs batch dimensions", batch)):
+        sizes = tuple(x.shape[i] for i in c), tuple(y.shape[i] for i in b)
+        if sizes[0] != sizes[1]:
+            raise TypeError(f"dot_general requires {words} to have the same shape, got "
+                            f"{sizes[0]} and {sizes[1]}.")
+
+
+def _asked(kind: Any, wanted: Any) -> Any:
+    """The dtype that a product is wanted in. TypeError for one of fewer bits."""
+    if wanted is None:
+        return kind
+    found = as_dtype(wanted)
+    if kind.kind in "iu" and found.itemsize < kind.itemsize:
+        raise TypeError("`preferred_element_type` must not be narrower than the original type, got "
+                        f"preferred_element_type of {found.name} for result type of {kind.name}.")
+    return found
 
 
 def dot(lhs: Any, rhs: Any, *args: Any, dimension_numbers: Any = None, **kwargs: Any) -> Any:
@@ -70,6 +101,9 @@ def dot(lhs: Any, rhs: Any, *args: Any, dimension_numbers: Any = None, **kwargs:
 def batch_matmul(lhs: Any, rhs: Any, precision: Any = None) -> Any:
     """`jax.lax.batch_matmul`."""
     x, y = as_array(lhs), as_array(rhs)
+    if x.ndim != y.ndim:
+        raise ValueError("Arguments to batch_matmul must have same ndim, got "
+                         f"{x.ndim}, {y.ndim}")
     n = tuple(range(max(x.ndim - 2, 0)))
     return dot_general(x, y, (((x.ndim - 1,), (y.ndim - 2,)), (n, n)), precision)
 

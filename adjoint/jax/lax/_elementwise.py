@@ -223,6 +223,8 @@ def clamp(min: Any, x: Any, max: Any) -> Any:                       # JAX's name
 
 def convert_element_type(operand: Any, new_dtype: Any) -> Any:
     """The array in another dtype."""
+    if new_dtype is None:
+        raise ValueError("dtype must be specified.")
     return _J["astype"](as_array(operand), new_dtype)
 
 
@@ -266,7 +268,7 @@ NAMES.update(bitcast_convert_type=bitcast_convert_type, pow=pow, integer_pow=int
              round=round, clamp=clamp,
              convert_element_type=convert_element_type, population_count=population_count, clz=clz,
              reciprocal=reciprocal, logical_and=_J["logical_and"],
-             add_any=NAMES["add"])
+             random_gamma_grad=random_gamma_grad, add_any=NAMES["add"])
 
 
 def betainc(a: Any, b: Any, x: Any) -> Any:

@@ -27,6 +27,8 @@ def reshape(operand: Any, new_sizes: Any, dimensions: Any = None, *, out_shardin
             ) -> Any:
     """`jax.lax.reshape`."""
     x = as_array(operand)
+    if any(n < 0 for n in new_sizes):
+        raise TypeError(f"reshape new_sizes must all be positive, got {tuple(new_sizes)}.")
     return _H["reshape"](x if dimensions is None else _H["transpose"](x, dimensions),
                          tuple(new_sizes))
 
@@ -40,7 +42,7 @@ def rev(operand: Any, dimensions: Any) -> Any:
     """`jax.lax.rev`."""
     x, dims = as_array(operand), tuple(dimensions)
     if len(set(dims)) != len(dims):
-        raise ValueError(f"rev dimensions must be unique, got {dims}.")
+        raise TypeError(f"rev dimensions must be unique, got {dims}.")
     if any(not 0 <= d < x.ndim for d in dims):
         raise TypeError("rev dimensions must all be less than operand ndim, got dimensions "
                         f"{dims} for operand ndim {x.ndim}.")
@@ -57,6 +59,8 @@ def expand_dims(array: Any, dimensions: Any) -> Any:
     x, dims = as_array(array), tuple(dimensions)
     for d in dims:
         canonicalize_axis(d, x.ndim + len(dims))
+    if len({d % (x.ndim + len(dims)) for d in dims}) != len(dims):
+        raise ValueError(f"repeated axis in lax.expand_dims: {dims}")
     return _H["expand_dims"](x, dims)
 
 
@@ -83,6 +87,7 @@ def broadcast_in_dim(operand: Any, shape: Any, broadcast_dimensions: Any, **_: A
                         f"ndim; got broadcast_dimensions {tuple(broadcast_dimensions)} for operand "
                         f"ndim {x.ndim}.")
     middle = [1] * len(shape)
+    order = sorted(range(x.ndim), key=lambda i: broadcast_dimensions[i])
     for i, d in enumerate(broadcast_dimensions):
         if x.shape[i] not in (1, shape[d]):
             raise TypeError("broadcast_in_dim operand dimension sizes must either be 1, or be "
@@ -90,6 +95,7 @@ def broadcast_in_dim(operand: Any, shape: Any, broadcast_dimensions: Any, **_: A
                             f"shape; got operand of shape {x.shape}, target broadcast shape "
                             f"{tuple(shape)}, broadcast_dimensions {tuple(broadcast_dimensions)} ")
         middle[d] = x.shape[i]
+    x = _H["transpose"](x, order) if order != list(range(x.ndim)) else x
     return _H["broadcast_to"](x.reshape(tuple(middle)), tuple(shape))
 
 
@@ -113,15 +119,17 @@ def concatenate(operands: Any, dimension: int) -> Any:
 
 def pad(operand: Any, padding_value: Any, padding_config: Any) -> Any:
     """(before, after, between) entries of a value per axis; negative ones cut."""
-    x = as_array(operand)
-    t = x.tensor
-    value = as_array(padding_value).tensor
+    x, filler = as_array(operand), as_array(padding_value)
+    t, value = x.tensor, filler.tensor
     if value.array.dtype != x.dtype:
         raise TypeError("pad operand and padding_value must be same dtype: got "
                         f"{x.dtype.name} and {value.array.dtype.name}.")
     if len(padding_config) != x.ndim:
         raise ValueError("length of padding_config must equal the number of axes of operand, got "
                          f"padding_config {padding_config} for operand shape {x.shape}")
+    if any(inner < 0 for _, _, inner in padding_config):
+        raise ValueError("interior padding in padding_config must be nonnegative, got "
+                         f"padding_config {padding_config}")
     for d, (low, high, inner) in enumerate(padding_config):
         n = int(t.shape[d])
         if inner and n > 1:
@@ -219,10 +227,14 @@ def index_in_dim(operand: Any, index: int, axis: int = 0, keepdims: bool = True)
     return _H["expand_dims"](y, axis % x.ndim) if keepdims else y
 
 
-def _starts(x: Any, starts: Any, sizes: Sequence[int]) -> list[Any]:
+def _starts(name: str, x: Any, starts: Any, sizes: Sequence[int]) -> list[Any]:
     """Start indices from the front, moved so that the slice fits."""
     if not isinstance(starts, (tuple, list)):
         starts = list(as_array(starts))
+    kinds = [as_array(s).dtype for s in starts]
+    if any(k.kind not in "iu" for k in kinds):
+        raise TypeError(f"index arguments to {name} must be integers of the same type, got: "
+                        f"{', '.join(k.name for k in kinds)}")
     if len(starts) != x.ndim:
         raise ValueError("Length of slice indices must match number of operand dimensions "
                          f"({len(starts)} vs {x.shape})")
@@ -245,8 +257,8 @@ def dynamic_slice(operand: Any, start_indices: Any, slice_sizes: Any) -> Any:
     """A slice of given sizes at computed starts, moved so that it fits."""
     x = as_array(operand)
     t = x.tensor
-    for d, (s, k) in enumerate(zip(_starts(x, start_indices, slice_sizes), slice_sizes,
-                                   strict=True)):
+    for d, (s, k) in enumerate(zip(_starts("dynamic_slice", x, start_indices, slice_sizes),
+                                   slice_sizes, strict=True)):
         if isinstance(s, int):
             t = T["narrow"](t, d, s, k)
         else:
@@ -258,7 +270,10 @@ def dynamic_update_slice(operand: Any, update: Any, start_indices: Any) -> Any:
     """A copy with `update` at computed starts, moved so that it fits."""
     x, v = as_array(operand), as_array(update)
     strict("dynamic_update_slice", (x, v), False)
-    starts = _starts(x, start_indices, v.shape)
+    if v.ndim == x.ndim and any(k > n for k, n in zip(v.shape, x.shape, strict=True)):
+        raise TypeError("dynamic_update_slice update shape must be smaller than operand shape, got "
+                        f"update shape {v.shape} for operand shape {x.shape}.")
+    starts = _starts("dynamic_update_slice", x, start_indices, v.shape)
     index = []
     for d, (s, k) in enumerate(zip(starts, v.shape, strict=True)):
         side = [-1 if i == d else 1 for i in range(x.ndim)]
@@ -323,6 +338,10 @@ def select(pred: Any, on_true: Any, on_false: Any) -> Any:
 def select_n(which: Any, *cases: Any) -> Any:
     """cases[which], element by element."""
     w = as_array(which)
+    if w.dtype.kind not in "biu":
+        raise TypeError(f"select `which` must be boolean or integer type, got {w.dtype.name}.")
+    if w.dtype.kind == "b" and len(cases) > 2:
+        raise TypeError("select with boolean `which` cannot have > 2 cases.")
     ts, weak = strict("select_n", cases)
     if w.dtype.kind == "b":
         return make(T["where"](w.tensor, ts[1], ts[0]) if len(ts) == 2 else ts[0], weak)
@@ -470,6 +489,7 @@ def reduce(operands: Any, init_values: Any, computation: Any, dimensions: Any,
     from adjoint.jax.tree_util import tree_flatten, tree_unflatten
     flat, tree = tree_flatten(operands)
     arrays = [as_array(x) for x in flat]
+    _within(dimensions, arrays[0])
     starts = [as_array(v) for v in tree_flatten(init_values)[0]]
     dims = sorted(dimensions)
     rest = [d for d in range(arrays[0].ndim) if d not in dims]
@@ -489,7 +509,12 @@ def reduce(operands: Any, init_values: Any, computation: Any, dimensions: Any,
 def _scanner(name: str, run: Any) -> Any:
     def call(operand: Any, axis: int = 0, reverse: bool = False) -> Any:
         x = as_array(operand)
-        if not 0 <= axis < x.ndim:
+        if x.dtype.kind == "b":
+            raise TypeError(f"{name} does not accept dtype bool. Accepted dtypes are subtypes of "
+                            "number.")
+        if axis < 0:
+            raise ValueError("XLA operations do not allow negative axes")
+        if not axis < x.ndim:
             raise ValueError(f"axis {axis} is out of bounds for array of shape {x.shape}")
         t = x.tensor.flip(axis) if reverse else x.tensor
         y = run(t, axis)
@@ -512,6 +537,8 @@ def fft(x: Any, fft_type: Any, fft_lengths: Any) -> Any:
     """`fft_type`: "FFT", "IFFT", "RFFT" or "IRFFT", over the last axes."""
     from adjoint.jax.numpy import fft as module
     name = str(getattr(fft_type, "name", fft_type)).lower()
+    if name not in ("fft", "ifft", "rfft", "irfft"):
+        raise ValueError(f"Unknown FFT type '{fft_type}'")
     axes = tuple(range(-len(fft_lengths), 0))
     return getattr(module, name + "n")(x, tuple(fft_lengths), axes)
 
@@ -525,7 +552,11 @@ def optimization_barrier(operand: Any) -> Any:
 
 def broadcast_shapes(*shapes: Any) -> tuple[int, ...]:
     """`jax.lax.broadcast_shapes`."""
-    return tuple(np.broadcast_shapes(*shapes))
+    try:
+        return tuple(np.broadcast_shapes(*shapes))
+    except ValueError:
+        raise ValueError("Incompatible shapes for broadcasting: shapes="
+                         f"{[tuple(s) for s in shapes]}") from None
 
 
 NAMES = {k: v for k, v in list(globals().items()) if callable(v) and getattr(

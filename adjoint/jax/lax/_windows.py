@@ -56,9 +56,13 @@ def conv_dimension_numbers(lhs_shape: Any, rhs_shape: Any, dimension_numbers: An
         return ConvDimensionNumbers(*map(tuple, dimension_numbers))
     for name, text, a, b in (("lhs", lhs, "N", "C"), ("rhs", rhs, "O", "I"),
                              ("output", out, "N", "C")):
-        if len(text) != n or a not in text or b not in text:
+        if len(text) != n:
             raise ValueError(f"convolution {name} spec {text!r} must name {n} axes, {a} and {b} "
                              "among them")
+        if text.count(a) != 1 or text.count(b) != 1:
+            at = ("lhs", "rhs", "output").index(name)
+            raise TypeError(f"convolution dimension_numbers[{at}] must contain the characters "
+                            f"'{a}' and '{b}' exactly once, got {text}.")
     space = [c for c in rhs if c not in "OI"]
     if any([{*text} - {*ends} != {*space} for text, ends in ((lhs, "NC"), (out, "NC"))]):
         raise TypeError("convolution dimension_numbers elements must each have the same set of "
@@ -138,13 +142,17 @@ def conv_general_dilated(lhs: Any, rhs: Any, window_strides: Any, padding: Any,
     up, down = tuple(lhs_dilation or ones), tuple(rhs_dilation or ones)
     _agree(x, w, window_strides, feature_group_count, batch_group_count)
     if not isinstance(padding, (list, tuple)):
+        if any(f != 1 for f in up):
+            raise ValueError("String padding is not implemented for transposed convolution using "
+                             "this op. Please either exactly specify the required padding or use "
+                             "conv_transpose.")
         wide = [(k - 1) * r + 1 if k else 0 for k, r in zip(w.shape[2:], down, strict=True)]
-        tall = [(m - 1) * f + 1 if m else 0 for m, f in zip(x.shape[2:], up, strict=True)]
-        padding = padtype_to_pads(tall, wide, window_strides, padding)
+        padding = padtype_to_pads(tuple(x.shape[2:]), wide, window_strides, padding)
     if preferred_element_type is not None and is_inexact(x.array.dtype):
         kind = as_dtype(preferred_element_type)         # before sums are rounded
-        x, w = (x, w) if kind.itemsize < x.array.dtype.itemsize else (
-            convert(x, kind), convert(w, kind))
+        if kind.itemsize < x.array.dtype.itemsize:
+            raise TypeError("`preferred_element_type` must not be narrower than the original type.")
+        x, w = convert(x, kind), convert(w, kind)
     y = _convolved(x, w, tuple(window_strides), up, down, [tuple(p) for p in padding],
                    feature_group_count, batch_group_count)
     back = [0] * y.ndim
@@ -301,6 +309,9 @@ def reduce_window(operand: Any, init_value: Any, computation: Any, window_dimens
     if len(window) != n:
         raise TypeError("reduce_window got the wrong number of window_dimensions for operand: got "
                         f"operand shape {x.shape} with window_dimensions {window}.")
+    if any(k < 1 for k in window):
+        raise TypeError("reduce_window window_dimensions must have every element be strictly "
+                        f"positive, got {window}.")
     strides = tuple(window_strides or (1,) * n)
     up, down = tuple(base_dilation or (1,) * n), tuple(window_dilation or (1,) * n)
     if not isinstance(padding, (list, tuple)):
@@ -349,12 +360,16 @@ class ScatterDimensionNumbers(NamedTuple):
     scatter_indices_batching_dims: Any = ()
 
 
-def _element_index(rank: int, starts: Any, sizes: Sequence[int], index_map: Any, dropped: Any,
-                   offset_dims: Any, shape: Sequence[int], clip: bool) -> tuple[Any, ...]:
+def _element_index(starts: Any, sizes: Sequence[int], index_map: Any, dropped: Any,
+                   offset_dims: Any, along: dict[int, int], shape: Sequence[int], clip: bool
+                   ) -> tuple[Any, ...]:
     """Index arrays, one per axis of the operand, of the elements of all slices in the layout of
-    the result: batch axes where `offset_dims` leaves them."""
-    batch = tuple(starts.shape[:-1])
-    kept = [d for d in range(rank) if d not in dropped]
+    the result: batch axes where `offset_dims` leaves them.
+
+    along  the axis of the operand -> that of the indices that goes with it, of those in both
+    """
+    batch, rank = tuple(starts.shape[:-1]), len(shape)
+    kept = [d for d in range(rank) if d not in dropped and d not in along]
     total = len(batch) + len(kept)
     batch_axes = [d for d in range(total) if d not in offset_dims]
     out = []
@@ -369,6 +384,9 @@ def _element_index(rank: int, starts: Any, sizes: Sequence[int], index_map: Any,
             for axis, n in zip(batch_axes, batch, strict=True):
                 side[axis] = n
             at = s.reshape(tuple(side))
+        if d in along:
+            side[batch_axes[along[d]]] = shape[d]
+            at = wrap(np.arange(shape[d]).reshape(side))
         if d in kept:
             offs = [1] * total
             offs[offset_dims[kept.index(d)]] = sizes[d]
@@ -381,29 +399,55 @@ def gather(operand: Any, start_indices: Any, dimension_numbers: Any, slice_sizes
            unique_indices: bool = False, indices_are_sorted: bool = False, mode: Any = None,
            fill_value: Any = None) -> Any:
     """Slices of given sizes at every start index (XLA's Gather)."""
-    x, at = as_array(operand), as_array(start_indices).tensor.to(np.dtype(np.int64))
+    x, at = as_array(operand), _places(start_indices)
     d = dimension_numbers
-    if d.operand_batching_dims:
-        raise NotImplementedError("gather: operand_batching_dims; use vmap")
+    for i, s in enumerate(d.start_index_map):
+        if not 0 <= s < x.ndim:
+            raise TypeError(f"Invalid start_index_map; domain is [0, {x.ndim}), got: {i}->{s}.")
+    for i, (k, n) in enumerate(zip(slice_sizes, x.shape, strict=True)):
+        if not 0 <= k <= n:
+            raise TypeError(f"Slice size at index {i} in gather op is out of range, must be within "
+                            f"[0, {n} + 1), got {k}.")
     how = mode_of(mode)
-    index = _element_index(x.ndim, at, slice_sizes, d.start_index_map, d.collapsed_slice_dims,
-                           d.offset_dims, x.shape, how not in ("fill", "drop"))
+    along = dict(zip(d.operand_batching_dims, d.start_indices_batching_dims, strict=True))
+    index = _element_index(at, slice_sizes, d.start_index_map, d.collapsed_slice_dims,
+                           d.offset_dims, along, x.shape, how not in ("fill", "drop"))
     return Update(x, index).get(mode=how or "clip", fill_value=fill_value)
+
+
+def _places(indices: Any) -> Any:
+    """Indices as a tensor. ValueError for what is no integer."""
+    at = as_array(indices)
+    if at.dtype.kind not in "iu":
+        raise ValueError("indices must have an integer type")
+    return at.tensor.to(np.dtype(np.int64))
+
+
+def _bounds_agree(updates: Any, windows: Any, indices: Any) -> None:
+    """TypeError where the places of updates are not those of the indices."""
+    places = [n for d, n in enumerate(updates.shape) if d not in windows]
+    for i, (n, k) in enumerate(zip(places, indices.shape, strict=False)):
+        if n != k:
+            raise TypeError("Bounds of the scatter dimensions of updates must be the same as the "
+                            "bounds of the corresponding dimensions of scatter indices. For "
+                            f"scatter dimension {i}, updates bound is {n}, indices bound is {k}.")
 
 
 def _scatter(method: str) -> Any:
     def run(operand: Any, scatter_indices: Any, updates: Any, dimension_numbers: Any, *,
             indices_are_sorted: bool = False, unique_indices: bool = False, mode: Any = None
             ) -> Any:
-        x, v = as_array(operand), as_array(updates)
-        at = as_array(scatter_indices).tensor.to(np.dtype(np.int64))
-        d = dimension_numbers
+        x, v, at, d = as_array(operand), as_array(updates), _places(
+            scatter_indices), dimension_numbers
+        strict("scatter", (x, v), False)
+        along = dict(zip(d.operand_batching_dims, d.scatter_indices_batching_dims, strict=True))
         sizes, windows = [1] * x.ndim, list(d.update_window_dims)
-        kept = [i for i in range(x.ndim) if i not in d.inserted_window_dims]
+        kept = [i for i in range(x.ndim) if i not in d.inserted_window_dims and i not in along]
+        _bounds_agree(v, windows, at)
         for i, w in zip(kept, windows, strict=True):
             sizes[i] = v.shape[w]
-        index = _element_index(x.ndim, at, sizes, d.scatter_dims_to_operand_dims,
-                               d.inserted_window_dims, windows, x.shape, mode_of(mode) == "clip")
+        index = _element_index(at, sizes, d.scatter_dims_to_operand_dims, d.inserted_window_dims,
+                               windows, along, x.shape, mode_of(mode) == "clip")
         return getattr(Update(x, index), method)(v)
     run.__name__ = "scatter" if method == "set" else f"scatter_{method}"
     run.__doc__ = f"`jax.lax.{run.__name__}` (XLA's Scatter)."

@@ -21,6 +21,8 @@ from adjoint.jax.lax._decompose import (
     schur,
     tridiagonal,
 )
+from adjoint.jax.lax._decompose import expanded as _expanded
+from adjoint.jax.lax._decompose import geqp3 as _geqp3
 from adjoint.jax.lax._decompose import taken as _taken
 from adjoint.jax.numpy import linalg as _linalg
 
@@ -56,16 +58,22 @@ def eig(x: Any, *, compute_left_eigenvectors: bool = True,
     return [*out, v] if compute_right_eigenvectors else out
 
 
-def eigh(x: Any, *, lower: bool = True, symmetrize_input: bool = True, **_: Any) -> Any:
+def eigh(x: Any, *, lower: bool = True, symmetrize_input: bool = True,
+         sort_eigenvalues: bool = True, subset_by_index: Any = None, **_: Any) -> Any:
     """(eigenvectors, eigenvalues)."""
+    if subset_by_index not in (None, (0, _as_array(x).shape[-1])):
+        raise NotImplementedError("subset_by_index not supported on CPU and GPU")
     _symmetric(x, "eigh", symmetrize_input)
     w, v = _linalg.eigh(x, None if symmetrize_input else "L" if lower else "U", symmetrize_input)
     return v, w
 
 
-def qr(x: Any, *, full_matrices: bool = True, **_: Any) -> Any:
-    """`jax.lax.linalg.qr`."""
+def qr(x: Any, *, full_matrices: bool = True, pivoting: bool = False, **_: Any) -> Any:
+    """(Q, R); with pivoting the order of the columns too."""
     _taken("qr", x)
+    if pivoting:
+        packed, order, taus = _geqp3(x)
+        return (*_expanded(packed, taus, full_matrices), order)
     return tuple(_linalg.qr(x, "complete" if full_matrices else "reduced"))
 
 
