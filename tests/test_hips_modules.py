@@ -268,10 +268,20 @@ class TestOperators:
             return x * hips.deriv(lambda y: x + y)(1.0)
         assert hips.deriv(f)(2.0) == hips.grad(f)(2.0) == 1.0
 
-    @pytest.mark.parametrize("x", [3, "a", np.arange(3), [1.0, 2]])
+    @pytest.mark.parametrize("x", [3, "a", np.array(["a"]), [1.0, 2]])
     def test_only_floats_are_differentiated(self, x: Any) -> None:
         with pytest.raises(TypeError, match="Can't differentiate"):
             hips.grad(lambda v: anp.sum(v))(x)
+
+    @pytest.mark.parametrize("x", [np.arange(3), np.array([True, False]), np.array(2)])
+    def test_arrays_of_whole_numbers_stand_for_floats(self, x: Any) -> None:
+        def f(v: Any) -> Any:
+            return anp.sum(anp.sin(v) * v)
+        want = np.cos(1.0 * x) * x + np.sin(x * 1.0)
+        for found in (hips.grad(f)(x), hips.elementwise_grad(lambda v: anp.sin(v) * v)(x)):
+            np.testing.assert_allclose(found, want)
+            assert found.dtype == np.float64
+        assert hips.make_jvp(f)(x)(np.ones(x.shape))[1] == pytest.approx(want.sum())
 
     def test_scalar_outputs(self) -> None:
         for f in (lambda x: x * np.ones(2), lambda x: x * 1j):

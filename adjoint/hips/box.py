@@ -225,12 +225,21 @@ def _clip(a: Any, a_min: Any = None, a_max: Any = None, **kwargs: Any) -> Any:
     return y
 
 
-OWN: dict[str, F] = {**anp.ours, "clip": _clip}      # the functions on tensors, by NumPy's names
+def _imag(val: Any) -> Any:
+    """`numpy.imag`; of a real value zeros that hang on it, so that no operator warns of them."""
+    x = as_tensor(val)
+    if x.is_complex():
+        return anp.ours["imag"](x)
+    return FUNCTIONS["where"](wrap(np.zeros(x.shape, bool)), x, wrap(np.zeros((), x.array.dtype)))
+
+
+# the functions on tensors, by NumPy's names
+OWN: dict[str, F] = {**anp.ours, "clip": _clip, "imag": _imag}
 
 
 # whose counterparts take no numbers
 _OF_TENSORS = frozenset("maximum minimum arctan2 atan2 logaddexp logaddexp2 hypot logical_and "
-                        "logical_or logical_xor copysign nextafter heaviside gcd lcm".split())
+                        "logical_or logical_xor copysign nextafter heaviside gcd lcm fmod".split())
 
 
 # steps and truth values: no derivative flows through them
@@ -291,9 +300,12 @@ def _cast(x: Any, dtype: Any) -> Any:
 
 
 def as_leaf(x: Any) -> Any:
-    """A differentiable argument: floats and arrays of them as tensors; TypeError for the rest."""
+    """A differentiable argument: floats and arrays of numbers as tensors; TypeError for the rest.
+    An array of whole numbers or truth values is one of the floats that they are."""
     if isinstance(x, Box):
         return x.tensor
+    if isinstance(x, np.ndarray) and x.dtype.kind in "iub":
+        x = x.astype(np.float64)
     kind = np.asarray(x).dtype if isinstance(
         x, (float, complex, np.ndarray, np.generic)) else None
     if kind is None or not is_inexact(kind):
@@ -317,6 +329,7 @@ class ArrayBox(Box):
     """NumPy's array interface on a box."""
 
     __slots__ = ()
+    __array_priority__ = 100.0        # for types of other packages that ask before they multiply
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
         if method != "__call__" or "out" in kwargs:
@@ -349,7 +362,7 @@ class ArrayBox(Box):
 
     @property
     def imag(self) -> Any:
-        return on_arrays(np.imag)(self)
+        return raised(_imag(self.tensor))
 
     def __getitem__(self, at: Any) -> Any:
         t, at = forward_slices(self.tensor, getval(at))
@@ -371,9 +384,9 @@ class ArrayBox(Box):
         """`numpy.transpose`, the axes as a tuple or as numbers."""
         return transpose(self, axes[0] if len(axes) == 1 else axes or None)
 
-    def flatten(self, *_: Any) -> Any:
-        """One axis."""
-        return self.reshape(-1)
+    def flatten(self, order: Any = "C") -> Any:
+        """One axis, the elements in that order."""
+        return self.reshape(-1, order=order)
 
     def copy(self, *_: Any) -> ArrayBox:
         """Itself: boxes are not written to."""

@@ -82,7 +82,7 @@ class VSpace:
         def real(v: Any) -> Any:
             return v.real if np.iscomplexobj(getval(v)) else v
 
-        total: Any = np.float64(0.0)
+        total: Any = 0.0                                # a number, so that the parts' dtype stays
         for a, b in zip(flatten(self.covector(x))[0], flatten(y)[0], strict=True):
             product = real(a * b)
             total = total + (product.sum() if np.ndim(getval(product)) else product)

@@ -28,12 +28,13 @@ def array(object: Any, dtype: Any = None, **kwargs: Any) -> Any:
     """`numpy.array`, which also makes one tensor of a (nested) list that has tensors in it."""
     if isinstance(object, _Tensor):
         t = object.clone()
-        return t if dtype is None else t.to(_np.dtype(dtype))
-    if isinstance(object, (list, tuple)) and _holds_tensor(object):
+    elif isinstance(object, (list, tuple)) and _holds_tensor(object):
         parts = [array(x) for x in object]
         t = _stack(*[x if isinstance(x, _Tensor) else _np.asarray(x) for x in parts], dim=0)
-        return t if dtype is None else t.to(_np.dtype(dtype))
-    return _np.array(object, dtype=dtype, **kwargs)
+    else:
+        return _np.array(object, dtype=dtype, **kwargs)
+    t = t if dtype is None else t.to(_np.dtype(dtype))
+    return t[(None,) * max(kwargs.get("ndmin", 0) - t.ndim, 0)]
 
 
 def _holds_tensor(x: Any) -> bool:

@@ -162,6 +162,8 @@ def of_numpy(name: str) -> Any:
     return _lexical(name, found) if name in ("max", "min", "amax", "amin", "sort") else found
 
 
+for _name in ("max", "min"):
+    setattr(ArrayBox, _name, of_numpy(_name))
 __all__ = ["array", "array_from_args", "asarray", "astype", "c_", "concatenate",
            "concatenate_args", "full", "iscomplexobj", "isrealobj",
            "linspace", "make_diagonal", "metadata", "ndim", "r_", "shape", "size"]
