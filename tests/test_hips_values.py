@@ -9,8 +9,11 @@ import pytest
 
 from adjoint import hips
 from adjoint.hips import numpy as anp
+from adjoint.hips import scipy as hips_scipy
 from adjoint.hips import test_util as checks
 from adjoint.hips.extend import vspace
+from adjoint.hips.misc.flatten import flatten
+from adjoint.hips.misc.optimizers import adam, rmsprop, sgd
 
 M = np.arange(12.0).reshape(3, 4) / 7 + 0.3
 W = np.arange(12.0).reshape(3, 4)
@@ -75,3 +78,48 @@ def test_checks_take_functions_whose_values_are_whole_numbers() -> None:
 def test_boxes_ask_first() -> None:
     """`__array_priority__`, by which matrix types of other packages let a box multiply."""
     assert hips.grad(lambda x: x.__array_priority__ * x)(1.0) == 100
+
+
+def test_flatten_keeps_the_order_of_keys_and_the_dtypes() -> None:
+    tree = {"b": [np.ones(2, np.float32), 2.0], "a": M}
+    vector, back = flatten(tree)
+    assert vector[:12].tolist() == M.ravel().tolist()         # keys are sorted in the vector
+    again = back(vector * 2)
+    assert list(again) == ["b", "a"] and again["b"][0].dtype == np.float32
+    assert again["b"][0].tolist() == [2, 2] and again["b"][1] == 4 and again["a"].dtype == M.dtype
+    assert back(np.arange(15.0))["b"][1] == 14
+    checks.check_grads(lambda v: back(v)["a"])(vector)
+
+
+def test_optimizers_are_differentiated_in_the_start() -> None:
+    """Of 0.5 x^2, gradient descent scales the start; momentum 0 makes the factor plain."""
+    for optimize, kwargs in ((sgd, {"mass": 0.0, "step_size": 0.1}), (adam, {}), (rmsprop, {})):
+        def end(s: Any, optimize: Any = optimize, kwargs: Any = kwargs) -> Any:
+            return anp.sum(optimize(lambda x, i: x, np.ones(2) * s, num_iters=3, **kwargs))
+        slope = (end(1.5 + 1e-6) - end(1.5 - 1e-6)) / 2e-6
+        assert hips.grad(end)(1.5) == pytest.approx(slope, rel=1e-6)
+    assert hips.grad(lambda s: anp.sum(sgd(lambda x, i: x, np.ones(2) * s, num_iters=3, mass=0.0,
+                                           step_size=0.1)))(1.5) == pytest.approx(2 * 0.9 ** 3)
+
+
+@pytest.mark.parametrize("family, args", [("gamma", (1.3, 0.5, 2.0)), ("chi2", (3.0, 0.5, 2.0)),
+                                          ("beta", (1.3, 2.1, 0.5, 2.0))])
+def test_outside_of_the_support(family: str, args: Any) -> None:
+    """The density is zero there, as SciPy has it, and so is its gradient."""
+    theirs = getattr(pytest.importorskip("scipy.stats"), family)
+    ours: Any = getattr(hips_scipy.stats, family)
+    x = np.array([-1.0, 0.2, 0.7, 1.9, 4.0, np.nan])
+    for name in ("pdf", "logpdf", "cdf"):
+        f, want = getattr(ours, name), getattr(theirs, name)(x, *args)
+        np.testing.assert_allclose(f(x, *args), want, rtol=1e-12)
+        slope = hips.elementwise_grad(lambda v, f=f: f(v, *args))(x)
+        inside = np.isfinite(theirs.logpdf(x, *args))
+        assert (slope[~inside & (x == x)] == 0).all() and (slope[inside] != 0).all()
+
+
+def test_modules_of_scipy_load_when_asked_for() -> None:
+    assert {"integrate", "linalg", "signal", "special", "stats"} <= set(dir(hips_scipy))
+    with pytest.raises(AttributeError, match="no attribute 'misc'"):
+        _ = hips_scipy.misc
+    pytest.importorskip("scipy")
+    assert hips_scipy.special.logsumexp(np.zeros(1)) == 0

@@ -43,8 +43,8 @@ def get_name(f: Any) -> str:
 
 
 def get_doc(f: Any) -> str:
-    """The docstring of a function, "" where it has none."""
-    return getattr(f, "__doc__", None) or ""
+    """The docstring of a function; "" of what cannot have one."""
+    return getattr(f, "__doc__", "")
 
 
 def wrap_nary_f(fun: F, op: F, argnum: Any) -> Callable[[F], F]:
@@ -55,7 +55,7 @@ def wrap_nary_f(fun: F, op: F, argnum: Any) -> Callable[[F], F]:
     """
     def run(f: F) -> F:
         f.__name__ = f"{get_name(op)}_of_{get_name(fun)}_wrt_argnum_{argnum}"
-        f.__doc__ = f"{get_name(op)} of {get_name(fun)} in argument {argnum}.\n{get_doc(fun)}"
+        f.__doc__ = f"{get_name(op)} of {get_name(fun)} in argument {argnum}.\n{get_doc(fun) or ''}"
         return f
     return run
 

@@ -1,6 +1,7 @@
 """`autograd.misc.flatten`: trees of arrays as one vector and back."""
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -18,6 +19,13 @@ def _sorted(x: Any) -> Any:
     return x
 
 
+def _in(kind: Any, part: Any) -> Any:
+    """A float array in the dtype of the one of a container whose place it takes (None: any)."""
+    if kind is None or not kind.kind == part.dtype.kind == "f":
+        return part
+    return part if kind == part.dtype else part.astype(kind)
+
+
 def flatten(value: Any) -> tuple[Any, Callable[[Any], Any]]:
     """(vector, unflatten): the arrays of nested tuples, lists and dicts (keys in sorted order) in
     one vector, and the function that puts a vector in their place. Both are differentiable.
@@ -26,15 +34,17 @@ def flatten(value: Any) -> tuple[Any, Callable[[Any], Any]]:
     >>> vector
     array([3., 1., 2.])
     """
-    leaves, spec = _leaves(_sorted(value))
+    leaves, spec = _leaves(value)
+    order = _leaves(_sorted(_rebuild(range(len(leaves)), spec)))[0]
     shapes = [np.shape(v) for v in leaves]
-    sizes = [np.size(v) for v in leaves]
-    vector = np.concatenate([np.ravel(v) for v in leaves]) if leaves else np.array([])
+    kinds = [None if v is value else np.result_type(v) for v in leaves]
+    vector = np.concatenate([np.ravel(leaves[i]) for i in order]) if leaves else np.array([])
 
     def unflatten(v: Any) -> Any:
-        parts, at = [], 0
-        for shape, size in zip(shapes, sizes, strict=True):
-            parts.append(np.reshape(v[at:at + size], shape))
+        parts, at = list(leaves), 0
+        for i in order:
+            size = math.prod(shapes[i])
+            parts[i] = _in(kinds[i], np.reshape(v[at:at + size], shapes[i]))
             at += size
         return _rebuild(parts, spec)
     return vector, unflatten

@@ -8,8 +8,7 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
-import numpy as np
-
+from adjoint.hips import numpy as np
 from adjoint.hips.misc.flatten import flatten
 
 F = Callable[..., Any]

@@ -10,7 +10,10 @@ from adjoint.hips.scipy.special import betainc, betaln
 def logpdf(x: Any, a: Any, b: Any, loc: Any = 0.0, scale: Any = 1.0) -> Any:
     """Log of the density."""
     z = (x - loc) / scale
-    return (a - 1) * np.log(z) + (b - 1) * np.log1p(-z) - betaln(a, b) - np.log(scale)
+    out = np.logical_or(z < 0, z > 1)
+    z = np.where(out, 0.5, z)
+    found = (a - 1) * np.log(z) + (b - 1) * np.log1p(-z) - betaln(a, b) - np.log(scale)
+    return np.where(out, -np.inf, found)
 
 
 def pdf(x: Any, a: Any, b: Any, loc: Any = 0.0, scale: Any = 1.0) -> Any:
@@ -20,7 +23,8 @@ def pdf(x: Any, a: Any, b: Any, loc: Any = 0.0, scale: Any = 1.0) -> Any:
 
 def cdf(x: Any, a: Any, b: Any, loc: Any = 0.0, scale: Any = 1.0) -> Any:
     """P(X <= x); no derivative in a and b."""
-    return betainc(a, b, (x - loc) / scale)
+    z = (x - loc) / scale
+    return betainc(a, b, np.where(z < 0, 0.0, np.where(z > 1, 1.0, z)))
 
 
 __all__ = ["cdf", "logpdf", "pdf"]

@@ -10,7 +10,9 @@ from adjoint.hips.scipy.special import gammainc, gammaln
 def logpdf(x: Any, a: Any, loc: Any = 0.0, scale: Any = 1.0) -> Any:
     """Log of the density."""
     z = (x - loc) / scale
-    return (a - 1) * np.log(z) - z - gammaln(a) - np.log(scale)
+    out = z < 0
+    z = np.where(out, 1.0, z)
+    return np.where(out, -np.inf, (a - 1) * np.log(z) - z - gammaln(a) - np.log(scale))
 
 
 def pdf(x: Any, a: Any, loc: Any = 0.0, scale: Any = 1.0) -> Any:
@@ -20,7 +22,8 @@ def pdf(x: Any, a: Any, loc: Any = 0.0, scale: Any = 1.0) -> Any:
 
 def cdf(x: Any, a: Any, loc: Any = 0.0, scale: Any = 1.0) -> Any:
     """P(X <= x); no derivative in a."""
-    return gammainc(a, (x - loc) / scale)
+    z = (x - loc) / scale
+    return gammainc(a, np.where(z < 0, 0.0, z))
 
 
 __all__ = ["cdf", "logpdf", "pdf"]
