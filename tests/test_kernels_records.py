@@ -182,6 +182,11 @@ def dropout(d: Draw, r: int, c: int) -> Sample:
     return [d(r, c), drawn_mask(Stream(3), (r, c), 0.3)], {"shape": (r, c), "scale": 1 / 0.7}
 
 
+def alpha_dropout(d: Draw, r: int, c: int) -> Sample:
+    args, attrs = dropout(d, r, c)
+    return args, {**attrs, "kept": 0.25, "lost": -1.25}
+
+
 def lstm_cell(d: Draw, r: int, c: int) -> Sample:
     return [d(r, 4 * c), d(r, c)], {}
 
@@ -280,6 +285,7 @@ SAMPLES: dict[str, Callable[[Draw, int, int], Sample]] = {
     "group_norm_backward": group_norm_backward, "cross_entropy": cross_entropy,
     "cross_entropy_backward": cross_entropy_backward, "embedding": embedding,
     "embedding_backward": embedding_backward, "unindex": unindex, "dropout": dropout,
+    "alpha_dropout": alpha_dropout,
     "sum": reduction, "sum_all": whole, "mean": reduction, "mean_all": whole,
     "logsumexp": reduction, "lstm_cell": lstm_cell,
     "lstm_cell_backward": lstm_cell_backward,

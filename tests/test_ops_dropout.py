@@ -14,6 +14,7 @@ import adjoint as ad
 import adjoint.nn.functional as F
 from adjoint.base.errors import AutogradError
 from adjoint.func import grad, vmap
+from adjoint.kernels import alloc
 from adjoint.ops.generator import fork_rng
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -98,6 +99,32 @@ def test_alpha_dropout_keeps_mean_and_variance() -> None:
     ad.manual_seed(0)
     y = F.alpha_dropout(ad.randn(400, 1000), 0.3, training=True).numpy()
     assert abs(y.mean()) < 5 * 400000 ** -0.5 and abs(y.var() - 1) < 0.02
+
+
+@pytest.mark.parametrize("dtype", [ad.float32, ad.float64, ad.bfloat16])
+@pytest.mark.parametrize("p", [0.1, 0.5, 0.9])
+def test_alpha_dropout_is_pytorch_s(dtype: ad.dtype, p: float) -> None:
+    torch = pytest.importorskip("torch")
+    values = np.random.default_rng(0).standard_normal((30, 17))
+    ad.manual_seed(3)
+    torch.manual_seed(3)
+    x = ad.tensor(values).to(dtype).requires_grad_()
+    y = F.alpha_dropout(x, p, training=True)
+    assert [(t.dtype, t.nbytes) for t in y.grad_fn.saved_tensors] == [(ad.uint8, 64)]
+    y.backward(ad.ones_like(y))
+    z = torch.tensor(values).to(getattr(torch, dtype.name)).requires_grad_()
+    w = torch.nn.functional.alpha_dropout(z, p, training=True)
+    w.backward(torch.ones_like(w))
+    assert y.tolist() == w.tolist() and x.grad is not None and x.grad.tolist() == z.grad.tolist()
+
+
+@pytest.mark.skipif(not alloc.available(), reason="needs the counting allocator and kernels")
+def test_alpha_dropout_makes_no_mask_of_numbers() -> None:
+    x = ad.randn(1 << 16)
+    F.alpha_dropout(x, 0.1, training=True)
+    with ad.memory.track(x) as t:
+        y = F.alpha_dropout(x, 0.1, training=True)
+    assert t.peak - t.before <= y.nbytes + x.numel() // 8 + 1024
 
 
 def test_statistics_of_the_mask() -> None:

@@ -20,7 +20,7 @@ the rest keyword-only; `->` what comes back):
 | group_norm_backward | `(ct, x, groups, mean, rstd, weight)` |
 | batch_norm | `(x, weight, bias, mean=, var=, eps=) -> (y, mean, rstd, var)` |
 | batch_norm_backward | `(ct, x, mean, rstd, weight, training=) -> (cx, cweight, cbias)` |
-| dropout | `(x, bits, shape, scale) -> y`; the backward is the same call on ct |
+| dropout, alpha_dropout | `(x, bits, shape, scale, *shifts) -> y`; dropout's backward too |
 | lstm_cell; its backward | `(gates, c) -> (h, c)`; `(ch, cc, gates, c) -> (cgates, cc)` |
 | gru_cell; gru_cell_backward | `(from_x, from_h, h) -> (h,)`; `(ch, from_x, from_h, h) -> three` |
 | lstm; lstm_backward | a sequence: see `cells_numpy` |
@@ -92,6 +92,7 @@ _DIRECT: dict[str, tuple[str, str]] = {
     **{n: ("loops", "where") for n in ("where", "masked_fill")}, "plus": ("loops", "plus"),
     "nextafter": ("loops", "nextafter"), "taps": ("taps", "taps"),
     "clip_norm": ("multi", "norm"), "dropout": ("dropout", "dropout"),
+    "alpha_dropout": ("dropout", "dropout"),
     "allocator": ("alloc", "install"),
 }
 _PLACES = ("pick", "add", "put", "within", "locate")

@@ -20,14 +20,15 @@ _GROUPS = 128            # blocks of 64 elements in a chunk
 _AHEAD = 512             # elements fetched ahead: CPUs do not foresee the loads under a mask here
 
 
-def _emit(stored: str, register: str, stream: bool, frame: Frame) -> None:
-    """x, bits, out; reals: scale."""
+def _emit(stored: str, register: str, stream: bool, shifted: bool, frame: Frame) -> None:
+    """x, bits, out; reals: scale and, where shifted, what is added where kept and where not."""
     f = frame.f
     group, blocks, count = (frame.geometry(i) for i in (1, 2, 3))
     x, bits, out = frame.array(0), frame.array(1), frame.array(2)
     ty = vec(16, register)
     scale = f.splat(frame.real(0, register), 16)
     zero = f.const(ty, 0.0)
+    shifts = [f.splat(frame.real(i, register), 16) for i in (1, 2)] if shifted else []
 
     def block(g: Value, _: list[Value]) -> list[Value]:
         base = g * 64
@@ -36,8 +37,10 @@ def _emit(stored: str, register: str, stream: bool, frame: Frame) -> None:
             at = base + 16 * w
             v = codegen.load(f, f.at(x, stored, at), stored, 16, mask=mask) * scale
             keep = f.bits(f.load(f.at(bits, "i16", g * 4 + w), "i16"), vec(16, "i1"))
-            codegen.store(f, f.select(keep, v, zero), f.at(out, stored, at), stored, mask=mask,
-                          stream=around)
+            v = f.select(keep, v, zero)
+            if shifted:
+                v = v + f.select(keep, *shifts)
+            codegen.store(f, v, f.at(out, stored, at), stored, mask=mask, stream=around)
 
         def whole() -> list[Value]:
             for w in range(4):
@@ -63,12 +66,13 @@ def _emit(stored: str, register: str, stream: bool, frame: Frame) -> None:
 
 @functools.lru_cache(maxsize=16)
 @llvm.generating
-def _compiled(dtype: np.dtype[Any], stream: bool) -> Any:
+def _compiled(dtype: np.dtype[Any], stream: bool, shifted: bool) -> Any:
     kinds = codegen.storage(dtype)
-    if kinds is None or kinds[1] == "i1":
+    if kinds is None or kinds[1] == "i1" or shifted and dtype.itemsize == 2:
         return None
-    return codegen.build("dropout", (*kinds, repr(stream)),
-                         functools.partial(_emit, *kinds, stream), arrays=3, reals=1)
+    return codegen.build("dropout", (*kinds, repr(stream), repr(shifted)),
+                         functools.partial(_emit, *kinds, stream, shifted), arrays=3,
+                         reals=3 if shifted else 1)
 
 
 @functools.lru_cache(maxsize=1024)
@@ -78,12 +82,13 @@ def _shape(count: int) -> tuple[Any, int]:
     return geometry([-(-blocks // group), group, blocks, count])
 
 
-def dropout(x: Array, bits: Array, shape: tuple[int, ...], scale: float) -> Any:
+def dropout(x: Array, bits: Array, shape: tuple[int, ...], scale: float, *shifts: float) -> Any:
     """x * scale where the mask keeps an element, 0 elsewhere.
 
     Args:
         x: C-contiguous, float, of the mask's shape.
         bits: what `dropout_numpy.drawn_mask` gives for `shape`.
+        shifts: two numbers: what is added where the mask keeps an element, and elsewhere.
 
     Returns:
         A new array, or NotImplemented where strides or dtype do not fit (then
@@ -98,11 +103,11 @@ def dropout(x: Array, bits: Array, shape: tuple[int, ...], scale: float) -> Any:
     """
     if type(x) is not np.ndarray or not x.flags.carray or x.size == 0 or x.shape != shape:
         return NotImplemented
-    entry = _compiled(x.dtype, False)
+    entry = _compiled(x.dtype, False, bool(shifts))
     if entry is None or not bits.flags.carray:
         return NotImplemented
     out = np.empty(x.shape, x.dtype)
     if codegen.streams(x.nbytes) and out.ctypes.data % 64 == 0:
-        entry = _compiled(x.dtype, True) or entry
-    entry(threads.entry(), _shape(x.size)[1], x, bits, out, scale)
+        entry = _compiled(x.dtype, True, bool(shifts)) or entry
+    entry(threads.entry(), _shape(x.size)[1], x, bits, out, scale, *shifts)
     return out

@@ -72,7 +72,11 @@ def masked(x: Array, keep: Array, scale: float) -> Array:
 def kept_scale(p: float, dtype: np.dtype[Any] | None = None) -> float:
     """1 / (1 - p): what keeps the mean; 0 where nothing is kept. Of 16-bit floats, the number that
     they have for it, as PyTorch's mask holds it."""
-    scale = 1.0 / (1.0 - p) if p < 1 else 0.0
+    return rounded(1.0 / (1.0 - p) if p < 1 else 0.0, dtype)
+
+
+def rounded(scale: float, dtype: np.dtype[Any] | None) -> float:
+    """A number as 16-bit floats hold it; of other dtypes itself."""
     if dtype is None or dtype.itemsize != 2:
         return scale
     return float(np.float32(scale).astype(dtype))

@@ -349,6 +349,12 @@ def _dropout(k: Any, x: Any, bits: Any, *, shape: tuple[int, ...], scale: float)
     return k(x, bits, shape, scale)
 
 
+@following(1)
+def _alpha(k: Any, x: Any, bits: Any, *, shape: tuple[int, ...], scale: float, kept: float,
+           lost: float) -> Any:
+    return k(x, bits, shape, scale, kept, lost)
+
+
 def _convert(k: Any, x: Any, *, dtype: Any) -> Any:
     return k(x, dtype)
 
@@ -522,6 +528,7 @@ def install() -> None:
                              (group_norm._rms_kernel.op, _rms_norm_backward)):
         accelerate(record, backward)
     accelerate(OPS["dropout"], _dropout, 1)
+    accelerate(OPS["alpha_dropout"], _alpha, 1)
     accelerate(OPS["nextafter"], lambda k, a, b: k(a, b))
     accelerate(OPS["glu"], _glu)
     accelerate(activation._glu_kernel.op, _glu, activation.FEW // 2)

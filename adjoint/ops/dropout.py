@@ -15,10 +15,16 @@ from adjoint.core.bind import bind, masking
 from adjoint.core.inplace import inplace
 from adjoint.core.modes import warn
 from adjoint.core.op import Op, op
-from adjoint.core.rehearsal import call
 from adjoint.core.tensor import wrap
 from adjoint.core.trace import mapping
-from adjoint.kernels.dropout_numpy import drawn_mask, dropout_numpy, kept_scale, mask_bytes
+from adjoint.kernels.dropout_numpy import (
+    drawn_mask,
+    dropout_numpy,
+    kept_scale,
+    mask_bytes,
+    rounded,
+)
+from adjoint.kernels.dropout_numpy import kept as is_kept
 from adjoint.kernels.stream import Stream
 from adjoint.ops.api_common import (
     dtype_of,
@@ -26,10 +32,11 @@ from adjoint.ops.api_common import (
     need,
     need_kernel,
     raw,
+    wide,
 )
 from adjoint.ops.device import following, memory_order
 from adjoint.ops.generator import source
-from adjoint.ops.pointwise import add, mul
+from adjoint.ops.pointwise import mul
 from adjoint.ops.public import public, typed
 from adjoint.ops.shape import batch_loop
 
@@ -59,6 +66,22 @@ dropout_op: Any = op(
     jvp={"x": lambda t, bits, *, shape, scale: applied(t, bits, shape, scale)},
     batch=_batch, cost=lambda x, bits, **_: 2 * x.size, node="NativeDropoutBackward0",
     domain=_domain, why={"bits": "which elements were kept: a bit for each"})
+
+
+@following(0)
+def _shifted(x: Any, bits: Any, /, *, shape: Shape, scale: float, kept: float, lost: float) -> Any:
+    out = dropout_numpy(x, bits, shape, scale)
+    out += np.where(is_kept(bits, shape), *np.array([kept, lost]).astype(x.dtype))
+    return out
+
+
+alpha_op: Any = op(
+    "alpha_dropout", impl=_shifted, infer=lambda x, bits, **_: Aval(x.shape, x.dtype),
+    vjp={"x": lambda ct, bits, *, shape, scale, kept, lost: applied(ct, bits, shape, scale)},
+    jvp={"x": lambda t, bits, *, shape, scale, kept, lost: applied(t, bits, shape, scale)},
+    batch=_batch, cost=lambda x, bits, **_: 3 * x.size, node="AddBackward0",
+    domain=lambda: [(args, {**attrs, "kept": 0.3, "lost": -0.7}) for args, attrs in _domain()],
+    why={"bits": "which elements were kept: a bit for each"})
 
 
 def _maps() -> list[Any]:
@@ -214,12 +237,17 @@ def _alpha(input: Any, p: float, training: bool, shape: tuple[int, ...]) -> Any:
         return mul(input, 0.0)
     a = 1.0 / math.sqrt((ALPHA * ALPHA * p + 1) * (1 - p))
     bits, whole = _drawn(input, p, shape)
-    kept = applied(input, bits, whole, a)
-    size, dtype = whole[-len(input.shape):], dtype_of(input)
-    ones = np.ones(size, dtype) if type(bits) is np.ndarray else call(
-        np.ones, size, dtype, otherwise=lambda: MetaArray(size, dtype))
-    shift = mul(add(applied(ones, bits, whole, 1.0), -1.0), ALPHA * a)
-    return add(kept, add(shift, ALPHA * a * p))
+    kept, lost = _shifts(ALPHA * a, p, dtype_of(input))
+    a = rounded(a, dtype_of(input))
+    return alpha_op(mapped_as(input, whole), bits, shape=whole, scale=a, kept=kept, lost=lost)
+
+
+def _shifts(size: float, p: float, dtype: np.dtype[Any]) -> tuple[float, float]:
+    """What is added to elements that are kept, and in place of the others: as PyTorch makes the
+    two of its mask, rounding to `dtype` in between."""
+    first = (np.array([0.0, -1.0]) * size).astype(dtype)
+    kept, lost = (wide(first) + wide(first).dtype.type(rounded(size * p, dtype))).astype(dtype)
+    return float(kept), float(lost)
 
 
 @typed
