@@ -62,6 +62,31 @@ def test_softmax_and_log_softmax(shape: Any, dtype: Any, tol: float) -> None:
         1 + abs(wide(ct)).sum(-1).max() ** 0.5 + abs(total).max())
 
 
+@pytest.mark.parametrize(("shape", "axis"), [
+    ((5, 7, 9), 1), ((4, 16), 0), ((3, 1, 40), 1), ((2, 130, 3, 70), 1), ((2, 130, 3, 70), 2),
+    ((9, 5, 64), 0), ((1, 65, 127), 1), ((3000, 17), 0)], ids=str)
+@pytest.mark.parametrize("dtype,tol", KINDS, ids=["f32", "f64", "f16"])
+def test_softmax_along_other_axes_is_that_of_rows(shape: Any, axis: int, dtype: Any, tol: float
+                                                  ) -> None:
+    x, ct = draw(shape, dtype, 0, 3.0), draw(shape, dtype, 1)
+    x[..., 0], x[0, ..., 1] = np.inf, np.nan
+    x[..., -1] = -np.inf                             # nothing left: nan, as of rows
+
+    def rows(a: Any) -> Any:
+        return np.ascontiguousarray(np.moveaxis(a, axis, -1))
+
+    def same(got: Any, want: Any, tol: float) -> None:
+        assert got.dtype == dtype and got.shape == shape
+        np.testing.assert_allclose(rows(got), want, rtol=tol, atol=tol)
+    for forward, backward in ((softmax.softmax, softmax.softmax_backward),
+                              (softmax.log_softmax, softmax.log_softmax_backward)):
+        y = forward(x, axis=axis)
+        same(y, forward(rows(x)), 2 * tol)
+        total = float(abs(wide(rows(ct))).sum(-1).max())
+        same(backward(ct, y, axis=axis), backward(rows(ct), rows(y)), 2 * tol * (1 + total))
+        assert y.tobytes() == forward(x, axis=axis).tobytes()
+
+
 def test_softmax_of_extreme_rows() -> None:
     x = np.array([[1e4, -1e4, 0], [-np.inf, 0, 0], [-3e38, -3e38, -3e38]], np.float32)
     assert np.array_equal(softmax.softmax(x),

@@ -2,12 +2,9 @@
 at a time.
 
 The formulas are those of `softmax.cross_entropy` and its backward; a row there is a position here.
-A chunk is a run of positions of one example. Columns of one class lie side by side, so a vector
-holds one class at neighbouring positions and no lane waits for another.
 """
 from __future__ import annotations
 
-import functools
 from typing import Any
 
 import numpy as np
@@ -15,7 +12,7 @@ from numpy.typing import NDArray
 
 from adjoint.kernels import rows
 from adjoint.kernels.ir import Value, vec
-from adjoint.kernels.loops import geometry
+from adjoint.kernels.maps import Maps, map_geometry
 from adjoint.kernels.mathlib import apply
 from adjoint.kernels.rows import Rows
 
@@ -23,21 +20,12 @@ Array = NDArray[Any]
 _RUN = 512              # positions of a chunk
 
 
-@functools.lru_cache(maxsize=1024)
-def map_geometry(examples: int, classes: int, positions: int) -> tuple[Any, int]:
-    """(words, address) for logits of that shape."""
-    runs = -(-positions // _RUN)
-    return geometry([examples * runs, runs, classes, positions, _RUN])
-
-
-class _Maps:
-    """The loops over examples, positions and classes, and what is read at a position."""
+class _Maps(Maps):
+    """What is read at a position."""
 
     def __init__(self, k: Rows) -> None:
-        self.k, self.f = k, k.f
+        super().__init__(k)
         frame = k.frame
-        self.runs, self.classes, self.positions, self.run = (
-            frame.geometry(i) for i in range(1, 5))
         self.x, self.target = frame.array(0), frame.array(1)
         self.ignored = k.f.splat(frame.integer(0), k.n)
         self.eps = frame.real(0, k.register)
@@ -45,34 +33,10 @@ class _Maps:
         self.weight: Value | None = None
         self.share = self.eps / k.f.cast("sitofp", self.classes, k.register)
 
-    def each(self, body: Any) -> None:
-        """`body(first element of the example, position, place among all positions, mask)`."""
-        f = self.f
-
-        def chunk(q: Value, _: list[Value]) -> list[Value]:
-            example = q / self.runs
-            lo = (q % self.runs) * self.run
-            base = f.at(self.x, self.k.stored, example * self.classes * self.positions)
-            before = example * self.positions
-
-            def at(j: Value, m: Value | None, _: list[Value]) -> list[Value]:
-                body(example, base, j, before + j, m)
-                return []
-            f.vector_loop(lo, f.intrinsic("smin", lo + self.run, self.positions), self.k.n, [], at)
-            return []
-        f.loop(self.k.frame.first, self.k.frame.end, 1, [], chunk)
-
     def targets(self, place: Value, m: Value | None) -> tuple[Value, Value]:
         """(classes, which of them are ignored) at a vector of places."""
         t = self.f.load(self.f.at(self.target, "i64", place), vec(self.k.n, "i64"), mask=m)
         return t, t.compare("eq", self.ignored)
-
-    def along(self, carried: list[Value], step: Any) -> list[Value]:
-        """`step(c, carried)` over the classes."""
-        return self.f.loop(self.f.i64(0), self.classes, 1, carried, step)
-
-    def logits(self, base: Value, c: Value, j: Value, m: Value | None) -> Value:
-        return self.k.load(base, c * self.positions + j, m)
 
     def class_weight(self, c: Value) -> Value | None:
         return self.k.wide(self.k.scalar(self.weight, c)) if self.weight is not None else None
@@ -85,13 +49,14 @@ def _forward(k: Rows, weighted: bool, smooth: bool) -> None:
     outs = [k.frame.array(2 + weighted + i) for i in range(3)]
     zero, one = f.const(k.ty, 0.0), f.const(k.ty, 1.0)
 
-    def at(example: Value, base: Value, j: Value, place: Value, m: Value | None) -> None:
+    def at(example: Value, j: Value, m: Value | None) -> None:
+        base, place = maps.example(maps.x, example), example * maps.positions + j
         t, skip = maps.targets(place, m)
         top, = maps.along([f.const(k.ty, -np.inf)], lambda c, v: [
-            k.join("max", v[0], maps.logits(base, c, j, m))])
+            k.join("max", v[0], maps.read(base, c, j, m))])
 
         def add(c: Value, v: list[Value]) -> list[Value]:
-            x, w = maps.logits(base, c, j, m), maps.class_weight(c)
+            x, w = maps.read(base, c, j, m), maps.class_weight(c)
             here = t.compare("eq", f.splat(c, k.n))
             new = [v[0] + apply(f, "exp_negative", x - top), f.select(here, x, v[1])]
             if w is not None:
@@ -119,9 +84,9 @@ def _backward(k: Rows, weighted: bool, smooth: bool) -> None:
     maps.weight = k.frame.array(4) if weighted else None
     outs = k.frame.array(4 + weighted)
     zero = f.const(k.ty, 0.0)
-    per_class = maps.classes * maps.positions
 
-    def at(example: Value, base: Value, j: Value, place: Value, m: Value | None) -> None:
+    def at(example: Value, j: Value, m: Value | None) -> None:
+        base, place = maps.example(maps.x, example), example * maps.positions + j
         t, skip = maps.targets(place, m)
         lse = k.load(lses, place, m, k.register)
         scale = f.select(skip, zero, k.load(scales, place, m, k.register))
@@ -134,10 +99,10 @@ def _backward(k: Rows, weighted: bool, smooth: bool) -> None:
         if each is not None:
             hit = hit * k.wide(1.0 - maps.eps)
         factor = hit + each * maps.total_weight if each is not None else hit
-        to = f.at(outs, k.stored, example * per_class)
+        to = maps.example(outs, example)
 
         def write(c: Value, _: list[Value]) -> list[Value]:
-            p = apply(f, "exp_negative", maps.logits(base, c, j, m) - lse)
+            p = apply(f, "exp_negative", maps.read(base, c, j, m) - lse)
             g = f.select(skip, zero, p * factor)
             if each is not None:
                 v = maps.class_weight(c)
@@ -180,4 +145,4 @@ def backward(scale: Array, x: Array, target: Array, lse: Array, weight: Array | 
 
 
 def _address(x: Array) -> int:
-    return map_geometry(x.shape[0], x.shape[1], x.size // (x.shape[0] * x.shape[1]))[1]
+    return map_geometry(x.shape[0], x.shape[1], x.size // (x.shape[0] * x.shape[1]), _RUN)[1]

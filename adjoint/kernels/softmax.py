@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from adjoint.kernels import codegen, cross_maps, rows
+from adjoint.kernels import codegen, cross_maps, maps, rows
 from adjoint.kernels.ir import Value
 from adjoint.kernels.mathlib import apply
 from adjoint.kernels.rows import Rows
@@ -264,30 +264,44 @@ def _unary_backward(emit: Any, name: str, ct: Array, out: Array, axis: int) -> A
     return grad
 
 
-def softmax(x: Array, *, axis: int = -1) -> Any:
-    """exp(x) / sum(exp(x)) along the last axis of a C-contiguous array.
+def _inner(x: Array, axis: int) -> bool:
+    """Whether `axis` has others behind it."""
+    return 0 <= axis < x.ndim - 1
 
-    NotImplemented for another axis, other strides or a dtype without generated code.
+
+def softmax(x: Array, *, axis: int = -1) -> Any:
+    """exp(x) / sum(exp(x)) along an axis of a C-contiguous array.
+
+    NotImplemented for other strides, a dtype without generated code, or another axis than the last
+    with few positions behind it.
 
     >>> y = softmax(np.zeros((2, 4), np.float32))
     >>> y is NotImplemented or bool((y == 0.25).all())
     True
     """
+    if _inner(x, axis):
+        return maps.softmax(x, axis=axis, log=False)
     return _unary(_softmax, "softmax", x, axis, x.ndim > 0 and x.shape[-1] <= _SCRATCH)
 
 
 def softmax_backward(ct: Array, out: Array, *, axis: int = -1) -> Any:
-    """out * (ct - sum(ct * out)) along the last axis; NotImplemented like `softmax`."""
+    """out * (ct - sum(ct * out)) along an axis; NotImplemented like `softmax`."""
+    if _inner(out, axis):
+        return maps.softmax(ct, out, axis=axis, log=False)
     return _unary_backward(_softmax_backward, "softmax_backward", ct, out, axis)
 
 
 def log_softmax(x: Array, *, axis: int = -1) -> Any:
-    """x - log(sum(exp(x))) along the last axis; NotImplemented like `softmax`."""
+    """x - log(sum(exp(x))) along an axis; NotImplemented like `softmax`."""
+    if _inner(x, axis):
+        return maps.softmax(x, axis=axis, log=True)
     return _unary(_log_softmax, "log_softmax", x, axis)
 
 
 def log_softmax_backward(ct: Array, out: Array, *, axis: int = -1) -> Any:
-    """ct - exp(out) * sum(ct) along the last axis; NotImplemented like `softmax`."""
+    """ct - exp(out) * sum(ct) along an axis; NotImplemented like `softmax`."""
+    if _inner(out, axis):
+        return maps.softmax(ct, out, axis=axis, log=True)
     return _unary_backward(_log_softmax_backward, "log_softmax_backward", ct, out, axis)
 
 

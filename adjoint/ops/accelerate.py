@@ -105,13 +105,13 @@ def _flip(k: Any, x: Any, *, dims: tuple[int, ...]) -> Any:
 
 
 def _softmax(k: Any, x: Any, *, dim: int) -> Any:
-    return k(x, axis=-1) if _last(x, dim) else NotImplemented
+    return k(x, axis=dim)
 
 
 def _softmax_backward(k: Any, ct: Any, out: Any, *, dim: int) -> Any:
-    if not _last(out, dim):
+    if not out.flags.c_contiguous:
         return NotImplemented
-    return k(_packed(ct), out, axis=-1)
+    return k(_packed(ct), out, axis=dim)
 
 
 def _layer_norm(k: Any, x: Any, weight: Any, bias: Any, *, ndim: int, eps: float) -> Any:
