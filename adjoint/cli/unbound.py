@@ -34,7 +34,8 @@ BUILT_IN = frozenset((
 
 def built_in(value: Any) -> bool:
     """Is this function one that is built in in PyTorch?"""
-    if type(value) is not FunctionType or not value.__module__.startswith(("torch", "adjoint")):
+    home = getattr(value, "__module__", None) or ""     # (None: made by exec without a name)
+    if type(value) is not FunctionType or not home.startswith(("torch", "adjoint")):
         return False
     name = value.__name__
     if name not in PYTHON and vars(adjoint).get(name) is value:

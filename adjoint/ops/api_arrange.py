@@ -448,6 +448,7 @@ def cross(input: Any, other: Any, dim: Any = None, *, out: Any = None) -> Any:
                          f"length 3. Got {input.shape[d]} and {other.shape[d]}")
 
     need_kernel("cross", "b", input)
+    same_dtype("linalg.cross", input, other)
 
     def turn(x: Any, by: int) -> Any:
         return roll_op(x, shifts=(by,), dims=(d,))
@@ -467,6 +468,7 @@ def cdist(x1: Any, x2: Any, p: float = 2.0,
     """
     need("cdist", x1, x2)
     need_kernel("cdist only supports floating-point dtypes, X1 got: {}", "biuc", x1)
+    same_dtype("cdist", x1, x2)
     if x1.shape[-1] != x2.shape[-1]:
         raise ShapeError(f"X1 and X2 must have the same number of columns. X1: {x1.shape[-1]} X2: "
                          f"{x2.shape[-1]}")

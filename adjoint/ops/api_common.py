@@ -224,6 +224,14 @@ def same_dtype(name: str, *xs: Any) -> None:
                              f"{names}; cast one of them with .to(dtype)")
 
 
+def put_dtype(x: Any, v: Any) -> None:
+    """Refuse values of another dtype than the tensor whose positions they are written to."""
+    if isinstance(v, Tensor) and dtype_of(v) != dtype_of(x):
+        raise DTypeError("Index put requires the source and destination dtypes match, got "
+                         f"{of_numpy(dtype_of(x)).name} for the destination and "
+                         f"{of_numpy(dtype_of(v)).name} for the source: cast it with .to(dtype)")
+
+
 def value(x: Any, what: str) -> np.ndarray[Any, Any]:
     """The data of an operand whose values decide the result's shape."""
     if isinstance(x, Tensor) and x.level:

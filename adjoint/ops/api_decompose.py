@@ -31,6 +31,7 @@ from adjoint.ops.api_common import (
     raw,
     result,
     safely,
+    same_dtype,
     value,
 )
 from adjoint.ops.decompose import (
@@ -119,6 +120,7 @@ def solve(A: Any, B: Any, *, left: bool = True, out: Any = None) -> Any:
     """
     _square("solve", A)
     need("linalg.solve", B, argument="B")
+    same_dtype("linalg.solve", A, B)
     vector = len(B.shape) == 1 or (len(B.shape) == len(A.shape) - 1
                                    and tuple(B.shape) == tuple(A.shape[:-1]))
     b = unsqueeze_op(B, dim=len(B.shape)) if vector else B
@@ -192,13 +194,16 @@ def cholesky(A: Any, *, upper: bool = False, out: Any = None) -> Any:
 @typed
 def cholesky_solve(B: Any, L: Any, upper: bool = False, *, out: Any = None) -> Any:
     """X with L·Lᴴ·X = B."""
+    need("cholesky_solve", B, L)
+    same_dtype("cholesky_solve", B, L)
     low = mH(L) if upper else L
-    half = triangular_op(low, B, upper=False, unit=False)
-    return _solve_out(out, triangular_op(mH(low), half, upper=True, unit=False))
+    return _solve_out(out, triangular_op(
+        mH(low), triangular_op(low, B, upper=False, unit=False), upper=True, unit=False))
 
 
 @public()
 @known_as("CholeskyInverseBackward0")
+@in_float32
 def cholesky_inverse(L: Any, upper: bool = False, *, out: Any = None) -> Any:
     """(L·Lᴴ)⁻¹."""
     eye = np.broadcast_to(np.eye(L.shape[-1], dtype=dtype_of(L)), tuple(L.shape))
@@ -553,8 +558,9 @@ def vecdot(x: Any, y: Any, *, dim: int = -1, out: Any = None) -> Any:
     need_kernel("linalg.vecdot: Expected a floating point or complex tensor as input. Got {}",
                 "biu", x)
     x, y = lowered(x, y)
-    product = mul(conj(x), y)
-    return finish_same(out, sum_op(product, dim=(one_dim(product, dim),), keepdim=False))
+    same_dtype("linalg.vecdot", x, y)
+    x = mul(conj(x), y)
+    return finish_same(out, sum_op(x, dim=(one_dim(x, dim),), keepdim=False))
 
 
 @linalg(method=False)
@@ -574,15 +580,13 @@ def vander(x: Any, *, N: Any = None) -> Any:
 @linalg()
 def tensorsolve(A: Any, B: Any, dims: Any = None, *, out: Any = None) -> Any:
     """X with tensordot(A, X, X.ndim) = B."""
-    need_kernel("linalg.solve: Expected a floating point or complex tensor as input. Got {}", "biu",
-                A)
     if dims is not None:
         moved = [one_dim(A, d) for d in dims]
         A = permute_op(A, dims=(*(d for d in range(len(A.shape)) if d not in moved), *moved))
     rest = tuple(A.shape[len(B.shape):])
     n = math.prod(rest)
-    x = solve_op(reshape(A, (n, n)), reshape(B, (n, 1)))
-    return _tensorsolve_out(out, reshape(x, rest))
+    return _tensorsolve_out(out, reshape(
+        solve(reshape(A, (n, n)), reshape(B, (n, 1))), rest))
 
 
 @linalg()

@@ -22,6 +22,7 @@ from adjoint.ops.api_common import (
     exactly,
     finish_same,
     need,
+    put_dtype,
     raw,
     value,
 )
@@ -131,6 +132,9 @@ def parse(shape: tuple[int, ...], index: Any) -> Parsed:
         if kind is slice or kind is int or _is_places(item):
             used += 1
         elif item is Ellipsis:
+            if gap >= 0 and all(rest is Ellipsis for rest in items[k:]):
+                del items[k:]                            # PyTorch passes over those at the end
+                break
             if gap >= 0:
                 raise IndexOutOfRange("an index can have only one ellipsis ('...')")
             gap = k
@@ -361,6 +365,9 @@ def setitem(input: Any, index: Any, v: Any) -> None:
                 writes.refuse_overlap(wrap(input.array[(*parsed.basic, ...)]), v)
         inplace(slice_put_op.op, input, (v,), {"index": parsed.basic}, name="copy_")
         return
+    mask = _is_array(index) and dtype_of(index) == np.bool_
+    if not mask or math.prod(getattr(v, "shape", ())) != 1:     # (it takes a number of any dtype)
+        put_dtype(input, v)
     y = _view(input, parsed.basic)
     lin = positions(tuple(y.shape), parsed)
     target = indexed_shape(tuple(y.shape), tuple(lin.shape), parsed.dims)
@@ -410,10 +417,7 @@ def index_put_(self: Any, indices: Any, values: Any, accumulate: bool = False) -
 def _put_parts(x: Any, indices: Any, values: Any) -> tuple[Any, Any, Any, Any]:
     parsed = parse(tuple(x.shape), tuple(FULL if i is None else i for i in indices))
     lin = positions(tuple(x.shape), parsed)
-    if dtype_of(values) != dtype_of(x):
-        raise DTypeError("Index put requires the source and destination dtypes match, got "
-                         f"{of_numpy(dtype_of(x)).name} for the destination and "
-                         f"{of_numpy(dtype_of(values)).name} for the source.")
+    put_dtype(x, values)
     target = indexed_shape(tuple(x.shape), tuple(lin.shape), parsed.dims)
     return x, lin, parsed.dims, _fitted(values, target)
 

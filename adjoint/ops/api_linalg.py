@@ -284,6 +284,8 @@ def addbmm(input: Any, batch1: Any, batch2: Any, *more: Any, beta: Any = 1,
         return older(addbmm, _FACTORS, input, batch1, batch2, *more, out=out)
     need("addbmm", input, batch1, batch2)
     need_kernel("addmm_impl_cpu_", "b", input)
+    input, batch1, batch2 = lowered(input, batch1, batch2)
+    same_dtype("addbmm", input, batch1, batch2)
     beta, alpha = _weights(beta, alpha, input)
     total = sum_op(bmm_op(batch1, batch2), dim=(0,), keepdim=False)
     total = scaled(cast_to(total, dtype_of(batch1)), alpha)

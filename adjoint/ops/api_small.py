@@ -25,6 +25,7 @@ from adjoint.base.errors import (
     NotSupported,
     ShapeError,
 )
+from adjoint.core.autocast import in_float32
 from adjoint.core.inplace import check_fit
 from adjoint.core.modes import warn, warn_as_pytorch
 from adjoint.core.op import op
@@ -316,6 +317,7 @@ def ldexp(input: Any, other: Any, *, out: Any = None) -> Any:
 @public(method=False)
 @known_as("PolarBackward0")
 @planned
+@in_float32
 @typed
 def polar(abs: Any, angle: Any, *, out: Any = None) -> Any:
     """abs * exp(i * angle)."""

@@ -11,6 +11,7 @@ from numpy.lib.stride_tricks import as_strided
 
 from adjoint.base.aval import Aval, aval_of
 from adjoint.base.errors import DTypeError, ShapeError
+from adjoint.core.autocast import in_float32
 from adjoint.core.op import Op, op
 from adjoint.core.tensor import mirrored
 from adjoint.ops.api_common import finish_kept, need_tensors
@@ -203,6 +204,7 @@ def view_as_real(input: Any) -> Any:
 
 
 @public()
+@in_float32
 def view_as_complex(input: Any) -> Any:
     """Real (..., 2) as complex (...): a view.
 

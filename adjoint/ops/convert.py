@@ -67,6 +67,10 @@ def to(self: Tensor, *args: Any, dtype: Any = None, device: Any = None, copy: bo
         dtype, device = other.dtype, device_name(other)
     elif rest and is_dtype(rest[0]):
         dtype = rest.pop(0)
+        if rest and not isinstance(rest[0], bool):
+            raise DTypeError("to() received an invalid combination of arguments - got "
+                             f"({', '.join(type(a).__name__ for a in args)}): the device comes "
+                             "first, to(device, dtype)")
     elif rest and rest[0] is not None:
         device = rest.pop(0)
         if rest and (is_dtype(rest[0]) or rest[0] is None):
@@ -115,7 +119,11 @@ def type_(self: Tensor, dtype: Any = None, non_blocking: bool = False) -> Any:
         name = next(k for k, v in LEGACY.items() if v == self.dtype.name)
         return f"{DType.namespace if DType.namespace == 'torch' else 'torch'}.{name}"
     if isinstance(dtype, str):
-        dtype = LEGACY.get(dtype.rpartition(".")[2], dtype.rpartition(".")[2])
+        name = dtype.rpartition(".")[2]
+        if name not in LEGACY:
+            raise ArgumentError(f"invalid type: {dtype!r}: give a dtype, or a name such as "
+                                "'torch.FloatTensor'")
+        dtype = LEGACY[name]
     elif hasattr(dtype, "__name__") and dtype.__name__ in LEGACY:
         dtype = LEGACY[dtype.__name__]
     return to(self, to_numpy(dtype))

@@ -422,6 +422,8 @@ def empty(*size: Any, out: Any = None, dtype: Any = None, layout: Any = None, de
 def full(size: Any, fill_value: Any, *, out: Any = None, dtype: Any = None, layout: Any = None,
          device: Any = None, requires_grad: bool = False, pin_memory: bool = False) -> Tensor:
     """A tensor of `fill_value` of shape `size`; its dtype follows the value."""
+    if isinstance(size, (int, np.integer)):
+        raise DTypeError("full(): argument 'size' (position 1) must be tuple of ints, not int")
     value = fill_value.item() if isinstance(fill_value, Tensor) else fill_value
     kind = {bool: "b", int: "i", complex: "c"}.get(type(value), "f")
     return finish_made(out, make(shape_of((size,)), _dtype(of_out(dtype, out), default_of(kind)),
@@ -543,7 +545,7 @@ def detach(input: Tensor) -> Tensor:
 def legacy(*args: Any, device: Any = None, requires_grad: bool = False,
            dtype: Any = None) -> Tensor:
     """PyTorch's `Tensor(...)`: sizes give an uninitialised tensor, data a copy in the default
-    dtype."""
+    dtype, a tensor the same numbers (of `dtype`, where it is given)."""
     kind = default_dtype() if dtype is None else to_numpy(dtype)
     if device is not None and check(device) == "meta":
         raise ArgumentError("legacy constructor expects device type: cpu but device type: meta was "
@@ -555,7 +557,10 @@ def legacy(*args: Any, device: Any = None, requires_grad: bool = False,
     if len(args) == 1 and isinstance(args[0], Size):
         return make(tuple(args[0]), kind, None, device, requires_grad)
     if len(args) == 1 and isinstance(args[0], Tensor):
-        return alias(args[0]) if args[0].array.dtype == kind else args[0].to(kind)
+        if dtype is not None and args[0].array.dtype != kind:
+            raise DTypeError(f"expected a tensor of {of_numpy(kind)}, got {args[0].dtype}: convert "
+                             "it with .to(dtype)")
+        return alias(args[0])
     if len(args) != 1 or isinstance(args[0], (float, bool, str)):
         raise DTypeError(f"new(): data must be a sequence (got {type(args[0]).__name__})")
     return wrap(_from_data(args[0], kind), requires_grad)

@@ -26,6 +26,7 @@ from adjoint.ops.api_common import (
     raw,
     result,
     safely,
+    same_dtype,
 )
 from adjoint.ops.api_decompose import LinAlgError, cholesky, linalg, qr
 from adjoint.ops.api_shape import c_clone
@@ -184,6 +185,12 @@ lu_op: Any = op(
          "u": "dA = P·L⁻ᴴ·(...)·U⁻ᴴ"})
 
 
+permutation_op: Any = op(
+    "lu_permutation", impl=lambda pivots, /, *, m, dtype: permutation(pivots, m, dtype),
+    infer=lambda pivots, *, m, dtype: Aval((*pivots.shape[:-1], m, m), np.dtype(dtype)),
+    batch=batch_leading, cost=lambda pivots, *, m, **_: pivots.size * m)
+
+
 # ------------------------------------------------------------------ public
 @linalg(method=False)
 def lu(A: Any, *, pivot: bool = True, out: Any = None) -> Any:
@@ -202,7 +209,29 @@ def lu(A: Any, *, pivot: bool = True, out: Any = None) -> Any:
 
 @linalg()
 def lu_factor(A: Any, *, pivot: bool = True, out: Any = None) -> Any:
-    """(LU packed in one matrix, int32 pivots from 1), as `lu_solve` takes them."""
+    """(LU packed in one matrix, int32 pivots from 1), as `lu_solve` takes them. Raises LinAlgError
+    where U has a zero on its diagonal: `lu_factor_ex` gives its place instead."""
+    found = _factored(A, pivot)
+    _refuse_zero("lu_factor", found[0])
+    return finish_same(out, found)
+
+
+def _refuse_zero(name: str, packed: Any) -> None:
+    """LinAlgError for a first zero on a diagonal whose numbers are there."""
+    array = raw(packed)
+    if type(array) is not np.ndarray or packed.level:
+        return
+    zero = np.argwhere(np.diagonal(array, axis1=-2, axis2=-1) == 0)
+    if len(zero):
+        which = f"(Batch element {zero[0, 0]}): " if array.ndim > 2 else ""
+        k = zero[0, -1] + 1
+        raise LinAlgError(f"torch.linalg.{name}: {which}U[{k},{k}] is zero and using it on "
+                          "lu_solve would result in a division by zero. If you still want to "
+                          "perform the factorization, consider calling linalg.lu(A, pivot) or "
+                          "linalg.lu_factor_ex(A, pivot)")
+
+
+def _factored(A: Any, pivot: bool) -> Any:
     if not pivot:
         raise NotImplementedError("linalg.lu_factor: LU without pivoting is not implemented on the "
                                   "CPU")
@@ -217,8 +246,7 @@ def lu_factor(A: Any, *, pivot: bool = True, out: Any = None) -> Any:
     if m > k:
         gap = np.zeros((*A.shape[:-2], m - k, n), dtype_of(A))
         up = cat_op(up, gap, dim=len(A.shape) - 2)
-    packed = mT(c_clone(mT(add(low, up))))
-    return finish_same(out, FactorResult(packed, pivots))
+    return FactorResult(mT(c_clone(mT(add(low, up)))), pivots)
 
 
 def _older(name: str, now: str) -> None:
@@ -253,11 +281,9 @@ def top_qr(input: Any, some: bool = True, *, out: Any = None) -> Any:
 
 @public("lu", function=False)
 def method_lu(self: Any, pivot: bool = True, get_infos: bool = False) -> Any:
-    """`linalg.lu_factor` as a method, with a zero info where asked."""
-    packed, pivots = lu_factor(self, pivot=pivot)
-    if not get_infos:
-        return packed, pivots
-    return packed, pivots, box(self, np.zeros(tuple(self.shape[:-2]), np.int32))
+    """`linalg.lu_factor_ex` as a method, with its info where asked."""
+    found = tuple(lu_factor_ex(self, pivot=pivot))
+    return found if get_infos else found[:2]
 
 
 @public("lu", method=False)
@@ -278,7 +304,7 @@ def lu_unpack(LU_data: Any, LU_pivots: Any, unpack_data: bool = True, unpack_piv
     """(P, L, U) from a packed factorization."""
     m, n = LU_data.shape[-2:]
     k = min(m, n)
-    p = box(LU_data, permutation(raw(LU_pivots), m, dtype_of(LU_data)))
+    p = permutation_op(LU_pivots, m=m, dtype=dtype_of(LU_data))
     low = tril_op(_cols(LU_data, 0, k), diagonal=-1)
     eye = np.eye(m, k, dtype=dtype_of(LU_data))
     high = triu_op(_rows(LU_data, 0, k), diagonal=0)
@@ -292,7 +318,8 @@ def lu_solve(LU: Any, pivots: Any, B: Any, *, left: bool = True, adjoint: bool =
     if not left:
         found = mH(lu_solve(LU, pivots, mH(B), adjoint=not adjoint))
         return finish_same(out, found)
-    p = permutation(raw(pivots), LU.shape[-1], dtype_of(LU))
+    same_dtype("linalg.lu_solve", LU, B)
+    p = permutation_op(pivots, m=LU.shape[-1], dtype=dtype_of(LU))
     if adjoint:
         half = triangular_op(mH(LU), B, upper=False, unit=False)
         x = mm(p, triangular_op(mH(LU), half, upper=True, unit=True))
@@ -394,8 +421,11 @@ def solve_ex(A: Any, B: Any, *, left: bool = True, check_errors: bool = False,
 @linalg(method=False)
 def lu_factor_ex(A: Any, *, pivot: bool = True, check_errors: bool = False,
                  out: Any = None) -> Any:
-    """(LU, pivots, info): info is the first zero on U's diagonal, from 1, or 0."""
-    packed, pivots = lu_factor(A, pivot=pivot)
+    """(LU, pivots, info): info is the first zero on U's diagonal, from 1, or 0; LinAlgError for
+    one with check_errors=True."""
+    packed, pivots = _factored(A, pivot)
+    if check_errors:
+        _refuse_zero("lu_factor_ex", packed)
     k = min(A.shape[-2:])
     zero = eq(FUNCTIONS["diagonal"](packed, dim1=-2, dim2=-1), 0.0)
     places = where_op(zero, np.arange(1, k + 1, dtype=np.int32), np.int32(k + 1))

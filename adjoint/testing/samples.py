@@ -306,6 +306,8 @@ def _systems() -> dict[str, list[Sample]]:
         "linalg_cholesky": [((_spd(2, 3, 3),), {})],
         "linalg_qr": [((r(2, 3, 3),), {}), ((r(4, 2),), {}), ((r(2, 4),), {})],
         "geqrf": [((r(2, 3, 3),), {}), ((r(4, 2),), {}), ((r(2, 4),), {})],
+        "lu_permutation": [((np.array([[3, 2, 3], [1, 3, 3]], np.int32),),
+                            {"m": 3, "dtype": np.float64})],
         "linalg_lu": [((r(2, 3, 3),), {}), ((r(4, 2),), {}), ((r(2, 4),), {})],
         "linalg_eigh": [((_spd(2, 3, 3),), {"uplo": "L"})], "linalg_eig": [((_spd(3, 3),), {})],
         "linalg_svd": [((r(2, 3, 3),), {}), ((r(4, 2),), {}), ((r(2, 4),), {})],
