@@ -3,9 +3,15 @@ from __future__ import annotations
 
 import importlib as _importlib
 
+from adjoint.autograd.engine import running_walk as _running_walk
+from adjoint.base.errors import AutogradError as _AutogradError
+from adjoint.base.errors import DTypeError as _DTypeError
 from adjoint.base.errors import missing as _missing
 from adjoint.core.intercept import disabled as _disabled_torch_function_impl
+from adjoint.core.tensor import AccumulateGrad as _AccumulateGrad
+from adjoint.core.tensor import GraphNode as _GraphNode
 from adjoint.core.tensor import Tensor as _Tensor
+from adjoint.core.tensor import next_sequence as _next_sequence
 from adjoint.core.trace import current_level as _current_level
 from adjoint.ops.decompose import LinAlgError as _LinAlgError
 from adjoint.ops.generator import Generator as Generator
@@ -26,6 +32,40 @@ def _get_tracing_state() -> None:
 def _are_functorch_transforms_active() -> bool:
     """Whether a function of `func` is running around this call."""
     return _current_level() > 0
+
+
+def _current_graph_task_id() -> int:
+    """The number of the backward pass that is running in this thread; -1: none is."""
+    walk = _running_walk()
+    if walk is None:
+        return -1
+    own = vars(walk)                    # (it has a number once somebody has asked for one)
+    if "number" not in own:
+        own["number"] = _next_sequence()
+    number: int = own["number"]
+    return number
+
+
+def _will_engine_execute_node(node: object) -> bool:
+    """Whether the backward pass that is running brings a gradient to that node.
+
+    Errors: RuntimeError outside of a pass, and for a leaf's node in `autograd.grad`."""
+    walk = _running_walk()
+    if not isinstance(node, _GraphNode):
+        raise _DTypeError("_will_engine_execute_node expects an grad_fn, but got "
+                          f"{type(node).__name__}")
+    if walk is None:
+        raise _AutogradError("_get_should_execute_nodes should only be called during the backward "
+                             "pass")
+    if not walk.capture:
+        return walk.reaches(node)
+    if isinstance(node, _AccumulateGrad):
+        if not walk.into and node in walk.capture:
+            raise _AutogradError(
+                "A leaf node was passed to _will_engine_execute_node but we are currently running "
+                "autograd.grad(). This is currently not supported.")
+        return node in walk.capture
+    return walk.reaches(node) and node not in walk.ends
 
 
 __all__ = ["DisableTorchFunction", "DisableTorchFunctionSubclass", "Generator", "_LinAlgError",

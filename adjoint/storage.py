@@ -19,6 +19,30 @@ from adjoint.ops.public import FUNCTIONS
 __all__ = ["TypedStorage", "UntypedStorage"]
 
 
+def _of_buffer(buffer: Any, kind: Any, byte_order: str | None, count: int, offset: int) -> Any:
+    """A copy of what an object with the buffer interface holds, as elements of a dtype."""
+    raw = memoryview(buffer).cast("B")
+    if byte_order is None and kind.itemsize > 1:
+        raise ArgumentError("function missing required argument 'byte_order' (pos 2)")
+    if byte_order not in (None, *_ORDERS):
+        raise ArgumentError(f"invalid byte_order '{byte_order}' (expected 'big', 'little', or "
+                            "'native')")
+    if not 0 <= offset <= len(raw):
+        raise ArgumentError(f"offset must be non-negative and no greater than buffer length "
+                            f"({len(raw)}), but got {offset}")
+    rest = len(raw) - offset
+    if count < 0 and rest % kind.itemsize:
+        raise ArgumentError(f"buffer size ({rest}) must be a multiple of element size "
+                            f"({kind.itemsize})")
+    if count * kind.itemsize > rest:
+        raise ArgumentError(f"buffer has only {rest // kind.itemsize} elements after offset "
+                            f"{offset}, but specified a size of {count}")
+    if not rest:
+        return np.empty(0, kind)
+    order = _ORDERS[byte_order or "native"]
+    return np.frombuffer(raw, kind.newbyteorder(order), count, offset).astype(kind)
+
+
 class UntypedStorage:
     """The bytes that a tensor and its views share, or that many new ones.
 
@@ -122,6 +146,20 @@ class UntypedStorage:
                                 "be equal to copy")
         self[:] = source._flat()
         return self
+
+    @classmethod
+    def from_buffer(cls, buffer: Any, byte_order: str | None = None, count: int = -1,
+                    offset: int = 0, dtype: Any = None) -> Any:
+        """A copy of `count` elements (-1: all) of `dtype`, from byte `offset` on, of an object with
+        the buffer interface; `byte_order` is 'native', 'big' or 'little', needless for bytes.
+
+        >>> import adjoint as ad
+        >>> ad.UntypedStorage.from_buffer(bytes([0, 1, 0, 2]), "big", dtype=ad.int16).tolist()
+        [1, 0, 2, 0]
+        """
+        if dtype is None:
+            raise ArgumentError("argument 'dtype' cannot be None: give the dtype of the elements")
+        return cls(wrap(_of_buffer(buffer, to_numpy(dtype), byte_order, count, offset)))
 
     def cpu(self) -> Self:
         """The storage itself."""
@@ -346,25 +384,8 @@ class _Named(type):
         >>> ad.ShortStorage.from_buffer(bytes([0, 1, 0, 2]), "big").tolist()
         [1, 2]
         """
-        kind, raw = to_numpy(cls.element), memoryview(buffer).cast("B")
-        if byte_order is None and kind.itemsize > 1:
-            raise ArgumentError("function missing required argument 'byte_order' (pos 2)")
-        if byte_order not in (None, *_ORDERS):
-            raise ArgumentError(f"invalid byte_order '{byte_order}' (expected 'big', 'little', or "
-                                "'native')")
-        if not 0 <= offset < max(len(raw), 1):
-            raise ArgumentError(f"offset must be non-negative and no greater than buffer length "
-                                f"({len(raw)}), but got {offset}")
-        rest = len(raw) - offset
-        if count < 0 and rest % kind.itemsize:
-            raise ArgumentError(f"buffer size ({rest}) must be a multiple of element size "
-                                f"({kind.itemsize})")
-        if count * kind.itemsize > rest:
-            raise ArgumentError(f"buffer has only {rest // kind.itemsize} elements after offset "
-                                f"{offset}, but specified a size of {count}")
-        lying = np.frombuffer(raw, kind.newbyteorder(_ORDERS[byte_order or "native"]), count,
-                              offset)
-        return TypedStorage(wrap(lying.astype(kind)))
+        kind = to_numpy(cls.element)
+        return TypedStorage(wrap(_of_buffer(buffer, kind, byte_order, count, offset)))
 
     def from_file(cls, filename: Any, shared: bool, size: int) -> Any:
         """`size` elements on the memory of a file, as `from_file` has them."""

@@ -161,9 +161,9 @@ def backward(tensors: Any, grad_tensors: Any = None, retain_graph: bool | None =
         _accumulate(t, captured.get(i))
 
 
-def _accumulate(t: Tensor, ct: Any) -> None:
+def _accumulate(t: Tensor | GradientEdge, ct: Any) -> None:
     """Store the gradient of an input that is no leaf (leaves and `retain_grad` have theirs)."""
-    if ct is None or t.is_leaf or t._retains:
+    if ct is None or isinstance(t, GradientEdge) or t.is_leaf or t._retains:
         return
     if isinstance(ct, Tensor):
         t._grad = ct if t._grad is None else t._grad + ct

@@ -400,6 +400,15 @@ def lacking(words: str, dtype: np.dtype[Any]) -> NoKernel:
                     f"{of_numpy(dtype).name}")
 
 
+def within(low: int, high: int, dtype: np.dtype[Any]) -> None:
+    """Refuse integers [low, high) that an integer dtype does not have."""
+    for name, bound in (("from", low), ("to - 1", high - 1)) if dtype.kind in "iu" else ():
+        info = np.iinfo(dtype)
+        if not info.min <= bound <= info.max:
+            raise ArgumentError(f"{name} is out of bounds for {cpp_type(dtype)}: {bound} does not "
+                                f"lie between {info.min} and {info.max}")
+
+
 def fitting(number: int, dtype: np.dtype[Any]) -> int:
     """A Python integer as an integer dtype holds it: below 0 an unsigned one counts from its end,
     as in PyTorch; beyond its ends it is refused."""

@@ -205,10 +205,18 @@ def as_strided(input: Any, size: Any, stride: Any, storage_offset: Any = None) -
     size, stride = tuple(int(s) for s in size), tuple(int(s) for s in stride)
     if len(size) != len(stride):
         raise ArgumentError("mismatch in length of strides and shape")
+    if min(stride, default=0) < 0:
+        raise ArgumentError("as_strided: Negative strides are not supported at the moment, got "
+                            f"strides: {list(stride)}")
+    if min(size, default=0) < 0:
+        raise ArgumentError(f"Storage size calculation overflowed with sizes={list(size)} and "
+                            f"strides={list(stride)}: no size may be negative")
+    if storage_offset is not None and storage_offset < 0:
+        raise ArgumentError(f"Tensor: invalid storage offset {storage_offset}")
     reach = sum((n - 1) * s for n, s in zip(size, stride, strict=True))
     input, offset = _memory(input, storage_offset, reach)
     last = offset + reach
-    if 0 not in size and (min(stride, default=0) < 0 or offset < 0 or last >= numel(input)):
+    if 0 not in size and (offset < 0 or last >= numel(input)):
         width = dtype_of(input).itemsize
         raise ShapeError(f"setStorage: sizes {list(size)}, strides {list(stride)}, storage offset "
                          f"{offset}, and itemsize {width} requiring a storage size of "

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from adjoint.base.aval import MetaArray
-from adjoint.base.dtypes import F32, F64, I64, held, of_numpy
+from adjoint.base.dtypes import F32, F64, I64, cpp_type, held, of_numpy
 from adjoint.base.errors import ArgumentError, DTypeError, IndexOutOfRange, ShapeError
 from adjoint.core import inplace as writes
 from adjoint.core.inplace import inplace
@@ -427,7 +427,8 @@ def _mask_of(name: str, mask: Any) -> Any:
     need(name, mask, argument="mask")
     if dtype_of(mask).kind != "b":
         raise DTypeError(f"{name} only supports boolean masks, but got mask with dtype "
-                         f"{of_numpy(dtype_of(mask)).name}")
+                         f"{cpp_type(dtype_of(mask))}" if "fill" in name else
+                         f"{name}: expected BoolTensor for mask, got {of_numpy(dtype_of(mask))}")
     return mask
 
 
@@ -450,10 +451,10 @@ def masked_fill(input: Any, mask: Any, value: Any) -> Any:
     need("masked_fill", input)
     if dtype_of(input).kind != "c" and (isinstance(value, complex) or isinstance(
             value, Tensor) and dtype_of(value).kind == "c"):
-        raise DTypeError(f"value cannot be converted to type {of_numpy(dtype_of(input)).name} "
+        raise DTypeError(f"value cannot be converted to type {cpp_type(dtype_of(input))} "
                          "without overflow")
-    value = held(_fill_value("masked_fill", value), dtype_of(input))
-    return masked_fill_op(input, _mask_of("masked_fill", mask), value)
+    value = held(_fill_value("masked_fill_", value), dtype_of(input))
+    return masked_fill_op(input, _mask_of("masked_fill_", mask), value)
 
 
 @public("masked_fill_", function=False, quick=True)

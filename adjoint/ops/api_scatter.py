@@ -48,13 +48,19 @@ from adjoint.ops.pointwise import eq as equal
 from adjoint.ops.public import known_as, planned, public, typed
 from adjoint.ops.shape import clone_op, expand_op, permute_op, reshape
 
-
 # ------------------------------------------------------------------ along one axis
+_LONG = "Expected a long tensor for index,"
+_SAID = {"index_select": "Expected dtype int32 or int64 for index", "take": _LONG, "put_": _LONG,
+         "index_fill": "Expected dtype int64 for index.", "index_copy": _LONG,
+         "take_along_dim": "dtype of indices should be Long"}     # PyTorch's words of each
+
+
 def _index_of(name: str, index: Any) -> Any:
     need(name, index, argument="index")
     if dtype_of(index).kind not in "iu":
-        raise DTypeError(f"{name}(): Expected dtype int64 for index, got "
-                         f"{of_numpy(dtype_of(index)).name}")
+        said = _SAID.get(name, "Expected dtype int32/int64 for index")
+        raise DTypeError(f"{name}(): {said} but got {scalar_type(dtype_of(index))}: indices are "
+                         "whole numbers")
     return index
 
 
@@ -204,7 +210,9 @@ def index_select(input: Any, dim: int, index: Any, *, out: Any = None) -> Any:
     if out is not None:
         apart(out, input, index)
     if not len(input.shape):
-        wrapped_index("index_select", index, 1)
+        if numel(wrapped_index("index_select", index, 1)) != 1:
+            raise ShapeError("index_select(): Index to scalar can have only 1 value, got "
+                             f"{numel(index)} value(s)")
         return _select_out(out, clone_op(input))
     d = one_dim(input, dim)
     index = wrapped_index("index_select", index, input.shape[d])
@@ -290,17 +298,26 @@ def _as_vector_inplace(f: Any) -> Any:
     return run
 
 
+def _source_fits(name: str, shape: Any, d: int, count: int, source: Any) -> None:
+    """Refuse slices that are not as many as indices, or not of the operand's shape."""
+    expected = (*shape[:d], count, *shape[d + 1:])
+    if source == expected or not len(shape) and source in ((), (count,)):
+        return
+    if len(source) == len(expected) and source[d] != count:
+        raise ShapeError(f"{name}_(): Number of indices ({count}) should be equal to "
+                         f"source.size(dim): ({source[d]}), for dim: {d}")
+    raise ShapeError(f"{name}(): source tensor shape must match self tensor shape, excluding "
+                     f"the specified dimension. Got self.shape = {list(shape)} source.shape = "
+                     f"{list(source)}, expected {list(expected)}")
+
+
 def _add_parts(name: str, x: Any, dim: int, index: Any, source: Any, alpha: Any) -> Any:
     d, shape = one_dim(x, dim), x.shape
     lin = wrapped_index(name, index, shape[d])
     if dtype_of(source) != dtype_of(x):
         raise DTypeError(f"{name}(): self ({of_numpy(dtype_of(x)).name}) and source "
                          f"({of_numpy(dtype_of(source)).name}) must have the same scalar type")
-    expected = (*shape[:d], numel(lin), *shape[d + 1:])
-    if source.shape != expected:
-        raise ShapeError(f"{name}(): source tensor shape must match self tensor shape, excluding "
-                         f"the specified dimension. Got self.shape = {list(shape)} source.shape ="
-                         f" {list(source.shape)}, expected {list(expected)}")
+    _source_fits(name, shape, d, numel(lin), source.shape)
     return d, lin, source if alpha == 1 else mul(source, alpha)
 
 
@@ -491,6 +508,7 @@ def index_reduce(input: Any, dim: int, index: Any, source: Any, reduce: str, *,
     warn_as_pytorch("index_reduce() is in beta and the API may change at any time.", once=True)
     d = one_dim(input, dim)
     shape = (*(1,) * d, -1, *(1,) * (len(input.shape) - d - 1))
+    _source_fits("index_reduce", input.shape, d, numel(index), source.shape)
     wide = expand_op(reshape(index, shape), shape=tuple(source.shape))
     return finish_same(
         out, scatter_reduce(input, d, wide, source, reduce, include_self=include_self))
@@ -503,7 +521,10 @@ def masked_scatter(input: Any, mask: Any, source: Any) -> Any:
     """`input` with the elements of `source`, in order, where the mask is True."""
     if dtype_of(mask).kind != "b":
         raise DTypeError("masked_scatter_ only supports boolean masks, but got mask with dtype "
-                         f"{of_numpy(dtype_of(mask)).name}")
+                         f"{scalar_type(dtype_of(mask))}")
+    if dtype_of(source) != dtype_of(input):
+        raise DTypeError("masked_scatter: expected self and source to have same dtypes but got"
+                         f"{scalar_type(dtype_of(input))} and {scalar_type(dtype_of(source))}")
     shape = np.broadcast_shapes(tuple(input.shape), tuple(mask.shape))
     at = np.flatnonzero(np.broadcast_to(value(mask, "masked_scatter"), shape))
     if len(at) > numel(source):

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from adjoint.base.aval import Aval, inverse
+from adjoint.base.aval import Aval, MetaArray, inverse
 from adjoint.base.dtypes import (
     BOOL,
     default_dtype,
@@ -46,7 +46,7 @@ from adjoint.ops.api_common import (
     value,
 )
 from adjoint.ops.api_shape import c_clone
-from adjoint.ops.device import memory_format
+from adjoint.ops.device import check, memory_format
 from adjoint.ops.family import batch_broadcast, broadcast_shapes, promote
 from adjoint.ops.pointwise import (
     abs_op,
@@ -366,10 +366,18 @@ def empty_strided(size: Any, stride: Any, *, dtype: Any = None, layout: Any = No
                   device: Any = None, requires_grad: bool = False, pin_memory: bool = False) -> Any:
     """An uninitialised tensor with given steps (in elements) along its axes."""
     kind = default_dtype() if dtype is None else to_numpy(dtype)
+    size, stride = tuple(size), tuple(stride)
+    if len(size) != len(stride):
+        raise ArgumentError(f"dimensionality of sizes ({len(size)}) must match dimensionality of "
+                            f"strides ({len(stride)})")
+    if min(size + stride, default=0) < 0:
+        raise ArgumentError(f"Storage size calculation overflowed with sizes={list(size)} and "
+                            f"strides={list(stride)}: none may be negative")
     room = 1 + sum((n - 1) * s for n, s in zip(size, stride, strict=True)) if all(size) else 0
-    flat = np.empty(room, kind)
-    steps = [s * kind.itemsize for s in stride]
-    return wrap(np.lib.stride_tricks.as_strided(flat, tuple(size), steps), requires_grad)
+    steps = tuple([s * kind.itemsize for s in stride])
+    if check(device) == "meta":
+        return wrap(MetaArray(size, kind, None, steps), requires_grad)
+    return wrap(np.lib.stride_tricks.as_strided(np.empty(room, kind), size, steps), requires_grad)
 
 
 @public("new_empty_strided", function=False)

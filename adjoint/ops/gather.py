@@ -36,7 +36,8 @@ def fits(name: str, x: Shape, index: Shape, dim: int) -> None:
                          f"{whole} tensor: the operand is {list(x)}, the index {list(index)}")
     for d, (n, m) in enumerate(zip(x, index, strict=True)):
         if d != dim and m > n:
-            raise ShapeError(f"{name}(): Size does not match at dimension {d} expected index "
+            wanted = f"Size does not match at dimension {d} expected"
+            raise ShapeError(f"{name}(): {wanted if name == 'gather' else 'Expected'} index "
                              f"{list(index)} to be no larger than self {list(x)} apart from "
                              f"dimension {dim}")
 
@@ -256,8 +257,9 @@ def _scatter_check(name: str, x: Any, index: Any, src: Any, dim: int) -> None:
                          f"tensor: the index is {list(index.shape)}, src {list(src.shape)}")
     if len(src.shape) and index.size and (len(src.shape) != len(index.shape) or any(
             m > n for n, m in zip(src.shape, index.shape, strict=True))):
-        raise ShapeError(f"{name}(): expected index {list(index.shape)} to be no larger than src "
-                         f"{list(src.shape)}")
+        raise ShapeError(f"{name}(): Expected index {list(index.shape)} to be no larger than self "
+                         f"{list(x.shape)} apart from dimension {dim} and to be no larger size than"
+                         f" src {list(src.shape)}")
 
 
 def _scattered(out: Any, index: Any, src: Any, dim: int, add: bool) -> bool:

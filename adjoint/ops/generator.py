@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from adjoint.base.dtypes import is_float, lacking
 from adjoint.base.errors import (
     ArgumentError,
     AutogradError,
@@ -21,7 +22,7 @@ from adjoint.base.errors import (
 )
 from adjoint.core.tensor import Tensor, wrap
 from adjoint.core.trace import mapping
-from adjoint.kernels.stream import Stream
+from adjoint.kernels.stream import F32, F64, Stream
 from adjoint.ops.device import check, device
 from adjoint.ops.public import public
 
@@ -208,3 +209,18 @@ def source(generator: Any = None) -> Stream:
         raise DTypeError("argument 'generator' must be Generator, not "
                          f"{type(generator).__name__}")
     return generator.stream
+
+
+def chances(array: Any) -> None:
+    """Refuse probabilities that are whole numbers."""
+    if not is_float(array.dtype):
+        raise lacking("bernoulli_tensor_cpu_p_", array.dtype)
+
+
+def proper(chance: Any) -> None:
+    """Refuse probabilities outside of [0, 1]."""
+    known = chance if getattr(chance, "dtype", F32) in (F32, F64) else np.asarray(chance, F64)
+    if np.size(known) and not (np.minimum.reduce(known, None) >= 0          # (a nan is neither)
+                               and np.maximum.reduce(known, None) <= 1):
+        raise ArgumentError("bernoulli: Expected p_in >= 0 && p_in <= 1 for every element, got "
+                            f"values in [{np.min(known):g}, {np.max(known):g}]")

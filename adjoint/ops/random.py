@@ -13,13 +13,14 @@ import numpy as np
 from adjoint.base.aval import MetaArray, inverse
 from adjoint.base.dtypes import (
     I64,
-    cpp_type,
     default_dtype,
     finfo,
+    fitting,
     is_float,
     lacking,
     scalar_type,
     to_numpy,
+    within,
 )
 from adjoint.base.errors import ArgumentError, DTypeError, NoKernel, NotSupported
 from adjoint.core import inplace as writes
@@ -43,9 +44,9 @@ from adjoint.ops.api_common import (
 from adjoint.ops.convert import filled
 from adjoint.ops.create import device_name, order_like, refuse_filled, shape_of
 from adjoint.ops.device import check, storage_less, strided
-from adjoint.ops.generator import source
+from adjoint.ops.generator import chances, proper, source
 from adjoint.ops.public import SPARSE, public, typed
-from adjoint.ops.shape import permute_op
+from adjoint.ops.shape import expand_op, permute_op
 
 Draw = Callable[[Stream, Any], Any]
 
@@ -166,18 +167,12 @@ def randint(low: Any = None, high: Any = None, size: Any = None, *, generator: A
     """Integers in [low, high): randint(high, size) or randint(low, high, size)."""
     if size is None:
         low, high, size = None, low, high
-    low, high = _bounds(low, high)
-    low, high = int(low), int(high)
+    low, high = map(int, _bounds(low, high))
     if low >= high:
         raise ArgumentError(f"random_ expects 'from' to be less than 'to', but got from={low} >= "
                             f"to={high}")
     kind = I64 if dtype is out is None else to_numpy(of_out(dtype, out) or I64)
-    if kind is not I64 and kind.kind in "iu":
-        info = np.iinfo(kind)
-        for name, bound in (("from", low), ("to - 1", high - 1)):
-            if not info.min <= bound <= info.max:
-                raise ArgumentError(f"{name} is out of bounds for {cpp_type(kind)}: {bound} does "
-                                    f"not lie between {info.min} and {info.max}")
+    within(low, high, kind)
     shape = shape_of((size,))
     if check(device) == "meta":
         return finish_made(out, wrap(MetaArray(shape, kind), requires_grad))
@@ -212,6 +207,10 @@ def randperm(n: int, *, generator: Any = None, out: Any = None, dtype: Any = Non
     kind, (n,) = to_numpy(of_out(dtype, out) or I64), shape_of((n,))
     if check(device) == "meta":
         return finish_made(out, wrap(MetaArray((n,), kind)))
+
+    if kind.kind in "bc":
+        raise lacking("randperm", kind)
+    fitting(max(n - 1, 0), kind if kind.kind in "iu" else I64)
 
     def draw(s: Stream, shape: Any) -> Any:
         if len(shape) == 1:
@@ -262,7 +261,9 @@ def bernoulli(input: Tensor, p: float | None = None, *, generator: Any = None,
     """1 with the probability that `input` (or `p`) gives, else 0, in the dtype of `input`."""
     array = input.array
     if p is None:
-        _chances(array)
+        chances(array)
+    elif not 0 <= p <= 1:
+        raise ArgumentError(f"bernoulli_ expects p to be in [0, 1], but got p={p:g}")
     if type(array) is MetaArray:
         return finish(out, wrap(call(_flipped, generator, array, array if p is None else p,
                                      otherwise=lambda: MetaArray(array.shape, array.dtype))))
@@ -274,18 +275,8 @@ def bernoulli(input: Tensor, p: float | None = None, *, generator: Any = None,
     return finish(resized(out, made), made)
 
 
-def _chances(array: Any) -> None:
-    """Refuse probabilities that are whole numbers."""
-    if not is_float(array.dtype):
-        raise lacking("bernoulli_tensor_cpu_p_", array.dtype)
-
-
 def _flipped(generator: Any, array: Any, chance: Any) -> Any:
-    known = chance if getattr(chance, "dtype", F32) in (F32, F64) else np.asarray(chance, F64)
-    if np.size(known) and not (np.minimum.reduce(known, None) >= 0          # (a nan is neither)
-                               and np.maximum.reduce(known, None) <= 1):
-        raise ArgumentError("bernoulli: Expected p_in >= 0 && p_in <= 1 for every element, got "
-                            f"values in [{np.min(known):g}, {np.max(known):g}]")
+    proper(chance)
     return _flips(source(generator), array.shape, chance).astype(array.dtype)
 
 
@@ -513,6 +504,7 @@ def random_(self: Tensor, a: int = 0, b: int | None = None, *, generator: Any = 
     if low >= high:
         raise ArgumentError(f"random_ expects 'from' to be less than 'to', but got from={low} >= "
                             f"to={high}")
+    within(low, high, kind)
     return fill_with(self, lambda s, shape: s.integers(shape, low, high), "random_", generator)
 
 
@@ -527,13 +519,20 @@ def _any_integer(s: Stream, shape: Any, kind: Any) -> Any:
 
 
 @public(function=False, name="bernoulli_")
-def bernoulli_(self: Tensor, p: Any = 0.5, *, generator: Any = None) -> Tensor:
-    """Fill with 1 (probability p) and 0."""
+def bernoulli_(self: Tensor, p: Any = None, *, generator: Any = None) -> Tensor:
+    """Fill with 1 (probability p: a number, 0.5 by default, or a tensor of them) and 0."""
+    p = 0.5 if p is None else p
     if isinstance(p, Tensor):
-        chance = p.array
-        _chances(chance)
-        return fill_with(self, lambda s, shape: _flips(s, shape, np.broadcast_to(chance, shape)),
+        chance = expand_op(p.detach(), shape=tuple(self.shape)).array
+        chances(chance)
+        p = chance if type(chance) is np.ndarray else 0.5
+        proper(p)
+        return fill_with(self, lambda s, shape: _flips(s, shape, np.broadcast_to(p, shape)),
                          "bernoulli_", generator)
+    if not 0 <= p <= 1:
+        raise ArgumentError(f"bernoulli_ expects p to be in [0, 1], but got p={p:g}")
+    if self.array.dtype.kind == "c":
+        raise lacking("bernoulli_scalar_cpu_", self.array.dtype)
     if type(p) is float and 0 <= p <= 1 and _at_once(
             self, "bernoulli_", _FLIP, 2, generator, (math.ceil(p * 2.0**53), 0)):
         return self
