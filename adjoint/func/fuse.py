@@ -108,7 +108,7 @@ def _record(e: Expr, names: tuple[str, ...]) -> Any:
 
     @functools.cache
     def pull(wanted: tuple[bool, ...]) -> tuple[Any, Any, int]:
-        exprs = [ex.var("ct") * slopes[n] if w and n in slopes else None
+        exprs = [ex.gated(ex.var("ct"), slopes[n]) if w and n in slopes else None
                  for n, w in zip(names, wanted, strict=True)]
         return raw_functions("fused_backward", ["ct", *used], exprs, None, single=False)[:3]
 

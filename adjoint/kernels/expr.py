@@ -201,9 +201,10 @@ def hypot_(a: Any, b: Any) -> Expr: return call("hypot", a, b)
 def copysign_(a: Any, b: Any) -> Expr: return call("copysign", a, b)
 
 
-def _half_tie(hit: Callable[[Any, Any], Expr]) -> Callable[[Any, Any, Any], Expr]:
-    """Slope of max/min in its first operand: 1 where it wins, 1/2 on a tie (docs/subgradients)."""
-    return lambda a, b, out: where_(hit(a, b), 1.0, where_(a.eq(b), 0.5, 0.0))
+def _half_tie(lost: Callable[[Any, Any], Expr]) -> Callable[[Any, Any, Any], Expr]:
+    """Slope of max/min in its first operand: 0 where it lost, 1/2 on a tie (docs/subgradients), 1
+    where it won or an operand is nan, which the result then is."""
+    return lambda a, b, out: where_(lost(a, b), 0.0, where_(a.eq(b), 0.5, 1.0))
 
 
 def _over_square(x: Expr, a: Expr, b: Expr) -> Expr:
@@ -327,11 +328,11 @@ FUNCTIONS: dict[str, Fn] = {
     "ceil": Fn(np.ceil, (lambda x, o: 0.0,), 1, "ceil({})"),
     "trunc": Fn(np.trunc, (lambda x, o: 0.0,), 1, "trunc({})"),
     "round": Fn(special.round_half_even, (lambda x, o: 0.0,), 1, "round({})"),
-    "minimum": Fn(np.minimum, (_half_tie(lambda a, b: a < b),
-                               lambda a, b, o: _half_tie(lambda p, q: p < q)(b, a, o)),
-                  1, "min({}, {})"),
-    "maximum": Fn(np.maximum, (_half_tie(lambda a, b: a > b),
+    "minimum": Fn(np.minimum, (_half_tie(lambda a, b: a > b),
                                lambda a, b, o: _half_tie(lambda p, q: p > q)(b, a, o)),
+                  1, "min({}, {})"),
+    "maximum": Fn(np.maximum, (_half_tie(lambda a, b: a < b),
+                               lambda a, b, o: _half_tie(lambda p, q: p < q)(b, a, o)),
                   1, "max({}, {})"),
     "atan2": Fn(np.arctan2, (lambda a, b, o: _over_square(b, a, b),
                              lambda a, b, o: -_over_square(a, a, b)), 14, "atan2({}, {})"),
@@ -454,6 +455,23 @@ def slope_of(e: Expr, operand: str, given: Mapping[str, Any]) -> Expr:
         return trace(given[operand])
     forms = [diff(e, operand), diff(e, operand, var("out"))]
     return min(forms, key=lambda s: (len(set(variables(s))), flops(s)))
+
+
+def gated(ct: Expr, slope: Expr) -> Expr:
+    """ct * slope, and 0 where a choice in the slope says 0, even for a ct of inf or nan, whose
+    product with 0 is nan: the gradient of sqrt(relu(x)) at 0 is then 0, as in PyTorch."""
+    if not _gated(slope):
+        return ct if slope.fn == "const" and slope.value == 1 else ct * slope
+    condition, a, b = slope.args
+    return where_(condition, *(as_expr(0.0) if _zero(s) else gated(ct, s) for s in (a, b)))
+
+
+def _zero(e: Expr) -> bool:
+    return e.fn == "const" and e.value == 0
+
+
+def _gated(slope: Expr) -> bool:
+    return slope.fn == "where" and any(_zero(s) or _gated(s) for s in slope.args[1:])
 
 
 def fresh(name: str, taken: set[str]) -> str:

@@ -82,7 +82,7 @@ def elu(input: Any, alpha: float = 1.0, inplace: bool = False) -> Any:
 def celu(input: Any, alpha: float = 1.0, inplace: bool = False) -> Any:
     """x above 0, α(e^(x/α) - 1) below."""
     if alpha == 0:
-        raise ArgumentError("ZeroDivisionError: CELU requires alpha != 0")
+        raise ArgumentError("ZeroDivisionError: alpha cannot be 0 for CELU")
     return _apply(p.elu_op, input, inplace, "celu", alpha=alpha, scale=1.0, input_scale=1.0 / alpha)
 
 
@@ -186,6 +186,9 @@ def hardtanh(input: Any, min_val: float = -1.0, max_val: float = 1.0,
     need_kernel("Bool inputs not supported for hardtanh", "b", input)
     if min_val > max_val:
         raise ArgumentError(f"min_val cannot be greater than max_val: {min_val} > {max_val}")
+    if dtype_of(input).kind == "u" and min_val < 0:
+        raise ArgumentError("cannot do hardtanh on an unsigned type with negative limits: "
+                            f"min_val={min_val}")
     if dtype_of(input).kind in "iu":
         return _apply(p.clamp_op, input, inplace, "hardtanh", low=int(min_val), high=int(max_val))
     return _apply(p.hardtanh_op, input, inplace, "hardtanh", low=min_val, high=max_val)
@@ -308,7 +311,8 @@ def glu(input: Any, dim: int = -1) -> Any:
     """a·σ(b) of the halves a, b along `dim`."""
     need_kernel("glu_cpu", "biuc", input)
     if not len(input.shape):
-        raise ShapeError("glu does not support 0-dimensional tensors")
+        raise ShapeError("glu does not support scalars because halving size must be even; got a "
+                         "0-dimensional tensor")
     d = one_dim(input, dim)
     n = input.shape[d]
     if n % 2:

@@ -214,14 +214,19 @@ def check_channels(name: str, input: Any, *params: Any) -> None:
         raise ShapeError(f"Expected at least 2 dimensions for input tensor but received "
                          f"{len(input.shape)} ({name} of {list(input.shape)}, wanted (N, C, ...)); "
                          "unsqueeze one axis")
-    for p in params:
+    for at, p in enumerate(params):
         if p is not None and not hasattr(p, "shape"):
             raise DTypeError(f"{name}: running statistics, weight and bias are tensors, not "
                              f"{type(p).__name__}")
         if p is not None and tuple(p.shape) != (input.shape[1],):
-            raise ShapeError(f"{name}: running statistics, weight and bias should contain "
-                             f"{input.shape[1]} elements (the channels of {list(input.shape)}) not "
-                             f"{list(p.shape)}")
+            what = ("running_mean", "running_var", "weight", "bias")[at - len(params)]
+            if name == "group_norm":
+                raise ShapeError(f"Expected {what} to be a vector of size equal to the number of "
+                                 f"channels in input, but got {what} of shape {list(p.shape)} and "
+                                 f"input of shape {list(input.shape)}")
+            raise ShapeError(f"{what} should contain {input.shape[1]} elements not "
+                             f"{math.prod(p.shape)} ({name} of {list(input.shape)}; {what} is "
+                             f"{list(p.shape)})")
 
 
 def batch_norm(input: Any, running_mean: Any, running_var: Any, weight: Any = None,
@@ -256,8 +261,9 @@ def batch_norm(input: Any, running_mean: Any, running_var: Any, weight: Any = No
             track(running_var, var, momentum, n / (n - 1))
         return out
     if running_mean is None or running_var is None:
-        raise ShapeError("batch_norm: Expected running_mean and running_var to be defined when "
-                         "training=False")
+        what = "running_mean" if running_mean is None else "running_var"
+        raise ShapeError(f"{what} must be defined in evaluation mode (batch_norm: Expected "
+                         "running_mean and running_var to be defined when training=False)")
     if _all_given(input, running_mean, running_var, weight, bias):
         return batch_norm_given_op(input, weight, bias, running_mean, running_var, eps=float(eps))
     scale = rsqrt(add(running_var, eps))

@@ -188,19 +188,22 @@ def _check(name: str, x: Any, w: Any, bias: Any, dims: int, groups: int, out_axi
         if t is not None and dtype_of(t) != dtype_of(x):
             raise DTypeError(f"{name}: Input type ({of_numpy(dtype_of(x)).name}) and weight or bias"
                              f" type ({of_numpy(dtype_of(t)).name}) should be the same")
+    of = "transposed=1" if out_axis else f"groups={groups}"
+    if w.shape[0] % groups:
+        raise ShapeError(f"Given {of}, expected weight to be divisible by {groups} at dimension 0, "
+                         f"but got weight of size [{list(w.shape)}] instead ({name})")
     channels = x.shape[-dims - 1]
     need_channels = w.shape[1] * groups if out_axis == 0 else w.shape[0]
     if channels != need_channels:
-        raise ShapeError(f"Given groups={groups}, weight of size {list(w.shape)}, expected input"
+        raise ShapeError(f"Given {of}, weight of size {list(w.shape)}, expected input"
                          f"{list(x.shape)} to have {need_channels} channels, but got {channels} "
                          "channels instead")
-    if w.shape[0] % groups:
-        raise ShapeError(f"{name}: weight {list(w.shape)} has {w.shape[0]} filters, which groups="
-                         f"{groups} does not divide")
     outs = w.shape[0] if out_axis == 0 else w.shape[1] * groups
     if bias is not None and tuple(bias.shape) != (outs,):
-        raise ShapeError(f"{name}: expected bias to be 1-dimensional with {outs} elements, but got "
-                         f"{list(bias.shape)}")
+        lead = "Given transposed=1, " if out_axis else "Given "
+        raise ShapeError(f"{lead}weight of size {list(w.shape)}, expected bias to be 1-dimensional "
+                         f"with {outs} elements, but got bias of size {list(bias.shape)} instead "
+                         f"({name})")
 
 
 _TOO_LOW = {"stride": "non-positive stride is not supported",
@@ -211,10 +214,13 @@ _TOO_LOW = {"stride": "non-positive stride is not supported",
 def _steps(name: str, what: str, value: Any, dims: int, low: int) -> Shape:
     given = per_dim(value, dims)
     if len(given) != dims:
-        raise ArgumentError(f"{name}: expected {what} to be an int or {dims} ints, got {value}")
+        raise ArgumentError(f"expected {what} to be a single integer value or a list of {dims} "
+                            f"values to match the convolution dimensions, but got {what}="
+                            f"{list(given)} ({name})")
     if min(given) < low:
-        raise ArgumentError(f"{name}: {_TOO_LOW.get(what, what)}, got {what}={value}, which must "
-                            f"be at least {low}")
+        got = f", but got {list(given)}" if what == "dilation" else ""
+        raise ArgumentError(f"{name}: {_TOO_LOW.get(what, what)}{got}; {what}={value} must be at "
+                            f"least {low}")
     return given
 
 
@@ -305,8 +311,11 @@ def _transposed(name: str, dims: int, input: Any, weight: Any, bias: Any, stride
     space = tuple((n - 1) * s - 2 * p + d * (k - 1) + e + 1 for n, s, p, d, k, e in zip(
         x.shape[2:], step, pad, gap, weight.shape[2:], inside, strict=True))
     if min(space) <= 0:
-        raise ShapeError(f"{name}: the output would have size {list(space)}: padding {list(pad)} "
-                         "takes away more than there is")
+        def listed(sizes: Any) -> str:
+            return " x ".join(str(n) for n in ((1,) * (dims == 1) + tuple(sizes)))
+        raise ShapeError(f"Given input size per channel: ({listed(x.shape[2:])}). Calculated output"
+                         f" size per channel: ({listed(space)}). Output size is too small ({name}: "
+                         f"padding {list(pad)} takes away more than there is)")
     out = conv_input_op(x, weight, x_shape=(x.shape[0], weight.shape[1] * groups, *space),
                         stride=step, padding=tuple((p, p - e) for p, e in zip(pad, inside,
                                                                               strict=True)),

@@ -239,8 +239,9 @@ def ctc_loss(log_probs: Any, targets: Any, input_lengths: Any, target_lengths: A
     il, tl = (tuple(np.asarray(raw(v)).reshape(-1).astype(int).tolist())
               for v in (input_lengths, target_lengths))
     if len(il) != n or len(tl) != n:
-        raise ArgumentError(f"ctc_loss: expected {n} input_lengths and target_lengths, got "
-                            f"{len(il)} and {len(tl)}")
+        name, got = ("input", il) if len(il) != n else ("target", tl)
+        raise ArgumentError(f"{name}_lengths must be of size batch_size (ctc_loss: {n} examples, "
+                            f"got {len(got)} lengths)")
     if max(il, default=0) > time:
         raise ArgumentError(f"ctc_loss: Expected input_lengths to have value at most {time}, but "
                             f"got value {max(il)}")
@@ -251,6 +252,10 @@ def ctc_loss(log_probs: Any, targets: Any, input_lengths: Any, target_lengths: A
     if room is not None and max(tl, default=0) > room:
         raise ArgumentError(f"ctc_loss: Expected tensor to have size at least {max(tl)} at "
                             f"dimension 1, but got size {room} for argument 'targets'")
+    if room is None and sum(tl) != targets.shape[0]:
+        raise ArgumentError(f"Expected tensor to have size {sum(tl)} at dimension 0, but got size "
+                            f"{targets.shape[0]} for argument #2 'targets' (ctc_loss: joined "
+                            f"targets of the lengths {list(tl)})")
     if len(targets.shape) == 2 and single:
         targets = reshape(targets, (-1,))
     found = ctc_op(x, targets, steps=il, lengths=tl, blank=int(blank),

@@ -192,8 +192,8 @@ def _channels(name: str, input: Any, p: float, training: bool, in_place: bool,
     _checked(name, input, p)
     n = len(input.shape)
     if n < 2 or n not in ranks and name == "dropout1d":
-        raise ShapeError(f"{name}: expected an input with {' or '.join(map(str, ranks))} axes, got "
-                         f"{list(input.shape)}")
+        raise ShapeError(f"{name}: Expected {'D or '.join(map(str, ranks))}D input, but received a "
+                         f"{n}D input: {list(input.shape)}")
     if n not in ranks:
         warn(f"{name}: Received a {n}-D input to {name}, which is deprecated: it drops channels of "
              f"{' or '.join(map(str, ranks))} axes; use dropout for single elements")

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from adjoint.base.aval import Aval
-from adjoint.base.dtypes import is_inexact, of_numpy, scalar_type
+from adjoint.base.dtypes import is_inexact, scalar_type
 from adjoint.base.errors import (
     AssertedError,
     DTypeError,
@@ -137,8 +137,9 @@ def embedding(input: Any, weight: Any, padding_idx: Any = None, max_norm: Any = 
     """
     need("embedding", input, weight)
     if dtype_of(input).kind not in "iu":
-        raise DTypeError("embedding(): Expected tensor for argument 'indices' to have scalar type "
-                         f"Long or Int; but got {of_numpy(dtype_of(input)).name}")
+        raise DTypeError("Expected tensor for argument #1 'indices' to have one of the following "
+                         "scalar types: Long, Int; but got "
+                         f"{scalar_type(dtype_of(input))}Tensor instead (embedding)")
     if len(weight.shape) != 2:
         raise ShapeError(f"embedding(): 'weight' must be 2-D, got {list(weight.shape)}")
     rows = weight.shape[0]

@@ -186,7 +186,7 @@ class _Derived:
         if self._fused is None:
             g = ex.fresh("ct", {*self.names, *self.attrs})
             self._fused = derived_op(self.name, (g, *self.names), self.attrs,
-                                     ex.var(g) * self.slope)
+                                     ex.gated(ex.var(g), self.slope))
         return self._fused(ct, *vals, **attrs)
 
     def conjugated(self, ct: Any, *vals: Any, **attrs: Any) -> Any:
@@ -280,7 +280,7 @@ def _fast_plan(op: Op, needs: int, slopes: Mapping[str, Expr], dtype: np.dtype[A
         return plan
     g = ex.fresh("ct", set(plan.names))
     ct = ex.var(g)
-    cts = [ct * slopes[o] if i in plan.wanted else None for i, o in enumerate(op.operands)]
+    cts = [ex.gated(ct, slopes[o]) if i in plan.wanted else None for i, o in enumerate(op.operands)]
     plan.fast, plan.large, plan.limit, plan.over = raw_functions(
         f"{op.name}_backward", [g, *plan.names], cts, dtype, single=False)
     if GENERATED and len(cts) <= 2:

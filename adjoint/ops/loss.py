@@ -392,6 +392,9 @@ def multi_margin_loss(input: Any, target: Any, p: int = 1, margin: float = 1.0, 
                          f"[{x.shape[0]}], but got {list(target.shape)}. Input has shape "
                          f"{list(input.shape)}.")
     n, classes = x.shape
+    if t.size and not 0 <= t.min() <= t.max() < classes:
+        raise ArgumentError(f"target out of range: {t.min()} to {t.max()}, there are {classes} "
+                            "classes")
     if weight is not None and tuple(weight.shape) != (classes,):
         raise ShapeError("multi_margin_loss: " + ("weight must be one-dimensional" if len(
             weight.shape) != 1 else "inconsistent weight size, expected "
@@ -524,7 +527,8 @@ def cosine_embedding_loss(input1: Any, input2: Any, target: Any, margin: float =
     need_kernel("clamp is not supported for complex types", "c", input1)
     d = len(input1.shape) - 1
     if len(target.shape) != d:
-        raise ShapeError(f"cosine_embedding_loss: {d}-d target expected for {d + 1}-d inputs, got "
+        raise ShapeError(f"{d}D target tensor expected, multi-target not supported: "
+                         f"cosine_embedding_loss of {d + 1}-d inputs takes a {d}-d target, got "
                          f"target {list(target.shape)}")
     shape = broadcast_shapes("cosine_embedding_loss", input1, input2)
     a, b = (t if tuple(t.shape) == shape else expand_op(t, shape=shape) for t in (input1, input2))

@@ -81,13 +81,13 @@ def _last_axis(single: bool, scaled: bool, shifted: bool, eps: float) -> Any:
 
 def _layer_norm_impl(x: Any, weight: Any, bias: Any, /, *, ndim: int, eps: float) -> Any:
     width = math.prod(x.shape[x.ndim - ndim:])
-    if few(x):
+    if few(x) and width:
         if ndim == 1:
             return _last_axis(x.dtype is F32, weight is not None, bias is not None, eps)(
                 x, *[p for p in (weight, bias) if p is not None])
         return _few_rows(x, weight, bias, width, eps)
-    w = wide(x).reshape(-1, width)
-    rows = len(w)
+    rows = math.prod(x.shape[:x.ndim - ndim])
+    w = wide(x).reshape(rows, width)
     mean, rstd = np.empty(rows, w.dtype), np.empty(rows, w.dtype)
     out = np.empty(w.shape, w.dtype)
     scale = None if weight is None else wide(weight).reshape(-1)

@@ -250,8 +250,12 @@ minimum = pointwise("minimum", lambda a, b: minimum_(a, b),
 maximum = pointwise("maximum", lambda a, b: maximum_(a, b),
                     refuses={"c": "maximum not implemented for complex tensors."})
 fmax = pointwise("fmax", lambda a, b: where_(ex.isnan_(b), a, where_(a >= b, a, b)),
+                 slope={"a": lambda a, b: where_((a >= b) | ex.isnan_(b), 1.0, 0.0),
+                        "b": lambda a, b: where_((a >= b) | ex.isnan_(b), 0.0, 1.0)},
                  refuses={"c": "fmax not implemented for complex tensors."})
 fmin = pointwise("fmin", lambda a, b: where_(ex.isnan_(b), a, where_(a <= b, a, b)),
+                 slope={"a": lambda a, b: where_((a <= b) | ex.isnan_(b), 1.0, 0.0),
+                        "b": lambda a, b: where_((a <= b) | ex.isnan_(b), 0.0, 1.0)},
                  refuses={"c": "fmin not implemented for complex tensors."})
 nan_to_num_op = pointwise(
     "nan_to_num", lambda x, *, nan, high, low: where_(ex.isnan_(x), nan, where_(
@@ -311,9 +315,9 @@ where_op = op(
 
 # ------------------------------------------------------------------ activations
 relu = pointwise("relu", lambda x: maximum_(x, 0),
-                 slope={"x": lambda out: where_(out > 0, 1.0, 0.0)},
+                 slope={"x": lambda out: where_(out <= 0, 0.0, 1.0)},
                  refuses={"b": "Boolean inputs not supported for relu", **_NO_CLAMP},
-                 why={"out": "out > 0 exactly where x > 0, so x itself may be freed"})
+                 why={"out": "out <= 0 exactly where x <= 0, so x itself may be freed"})
 SQRT1_2, GELU_C = math.sqrt(0.5), math.sqrt(2 / math.pi)
 gelu_erf = pointwise("gelu", lambda x: 0.5 * x * (1 + ex.erf_(x * SQRT1_2)), kind="float",
                      why={"x": "Φ(x) + x·φ(x) needs x"}, refuses={"c": "GeluKernelImpl"})
@@ -333,7 +337,7 @@ elu_op = pointwise(
     "elu", lambda x, *, alpha, scale, input_scale: where_(
         x > 0, scale * x, (scale * alpha) * expm1_(minimum_(input_scale * x, 0.0))),
     slope={"x": lambda x, *, alpha, scale, input_scale: where_(
-        x > 0, scale, (scale * alpha * input_scale) * exp_(minimum_(input_scale * x, 0.0)))},
+        x <= 0, (scale * alpha * input_scale) * exp_(minimum_(input_scale * x, 0.0)), scale)},
     kind="float", refuses={"biuc": "elu_cpu"})
 leaky_relu_op = pointwise("leaky_relu", lambda x, *, negative_slope: where_(
     x > 0, x, negative_slope * x), refuses={"biuc": "leaky_relu_cpu"})
@@ -368,6 +372,7 @@ tanhshrink_op = pointwise("tanhshrink", lambda x: x - tanh_(x), kind="float", no
                           slope={"x": lambda x: tanh_(x) * tanh_(x)})
 softshrink_op = pointwise("softshrink", lambda x, *, lambd: where_(
     (x <= lambd) & (x >= -lambd), 0.0, where_(x > lambd, x - lambd, x + lambd)),
+    slope={"x": lambda x, *, lambd: where_((x <= lambd) & (x >= -lambd), 0.0, 1.0)},
     refuses={"biuc": "softshrink_check"})
 hardshrink_op = pointwise("hardshrink", lambda x, *, lambd: where_(
     (x >= -lambd) & (x <= lambd), 0.0, x), refuses={"biuc": "hardshrink_cpu"})

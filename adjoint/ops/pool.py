@@ -141,14 +141,44 @@ def _ready(name: str, input: Any, dims: int) -> tuple[Any, bool]:
     need(name, input)
     rank = len(input.shape)
     if rank not in (dims + 1, dims + 2):
+        if dims > 1 and not name.startswith("adaptive"):
+            raise ShapeError(f"non-empty {dims + 1}D or {dims + 2}D (batch mode) tensor expected "
+                             f"for input; {name}: Expected {dims + 1}D or {dims + 2}D, got "
+                             f"{list(input.shape)}")
         raise ShapeError(f"{name}: Expected {dims + 1}D or {dims + 2}D (batch mode) tensor with "
                          "optional 0 dim batch size for input, but got: "
                          f"{list(input.shape)}")
+    if name.startswith("adaptive") and 0 in tuple(input.shape)[rank - dims:]:
+        at = tuple(input.shape).index(0, rank - dims)
+        raise ShapeError(f"{name}(): Expected input to have non-zero size for non-batch dimensions,"
+                         f" but input has sizes {list(input.shape)} with dimension {at} being "
+                         "empty")
     if 0 in tuple(input.shape)[rank - dims - 1:]:
         raise ShapeError(f"{name}: Expected {dims + 1}D or {dims + 2}D (batch mode) tensor with "
                          f"optional 0 dim batch size for input, but got: {list(input.shape)}. "
                          "Expected input's non-batch dimensions to have positive length")
     return (unsqueeze_op(input, dim=0), True) if rank == dims + 1 else (input, False)
+
+
+def _of_length(name: str, what: str, given: Shape, dims: int) -> None:
+    """Refuse a kernel size, stride, padding or dilation that is not one number for each axis."""
+    if len(given) == dims:
+        return
+    if dims == 1 and name.startswith("avg"):
+        raise ArgumentError(f"{name}() argument '{what}' should contain one int (got "
+                            f"{len(given)})")
+    none = {1: "None, ", 2: "either be omitted, ", 3: "either be omitted, "} if what == "stride" \
+        else {1: "", 2: "either be ", 3: "either be "}
+    if dims == 1:
+        raise ArgumentError(f"{name}() {what} must be {none[1]}an int, list of ints"
+                            f"{', or' if what in ('stride', 'padding') else ' or'} tuple of ints "
+                            f"of size 1 but got size {len(given)}")
+    words = none[dims] if what != "dilation" else "be either "
+    if name == "avg_pool3d":
+        words = "be omitted, " if what == "stride" else "be "
+    count = {2: "two", 3: "three"}[dims]
+    raise ArgumentError(f"{name}: {what} must {words}a single int, or a tuple of {count} ints; got "
+                        f"{given}")
 
 
 def _window(name: str, kernel: Any, stride: Any, padding: Any, dims: int,
@@ -158,26 +188,40 @@ def _window(name: str, kernel: Any, stride: Any, padding: Any, dims: int,
     s = w if empty else per_dim(stride, dims)
     p = per_dim(padding, dims)
     for what, given in (("kernel_size", w), ("stride", s), ("padding", p)):
-        if len(given) != dims:
-            raise ArgumentError(f"{name}: {what} must be an int or {dims} ints, got {given}")
-    if name == "max_pool1d" and min(*w, *s) < 1:
+        _of_length(name, what, given, dims)
+    if name == "max_pool1d":
         what, low = ("stride", s[0]) if w[0] > 0 else ("kernel_size", w[0])
-        raise ArgumentError(f"max_pool1d() {what} must be greater than zero, but got {low}")
+        if low < 1:
+            raise ArgumentError(f"max_pool1d() {what} must be greater than zero, but got {low}")
+    if 0 in s:
+        raise ArgumentError(f"stride should not be zero ({name}, got {s})")
     if min(w) < 1 or min(s) < 1:
-        raise ArgumentError(f"{name}: kernel size and stride should be greater than zero, got "
-                            f"{w} and {s}")
+        spans = w if dims > 1 else (1, *w)
+        sizes = " ".join(f"k{a}: {n}" for a, n in zip("THW"[-len(spans):], spans, strict=True))
+        raise ArgumentError(f"kernel size should be greater than zero, but got {sizes} ({name}, "
+                            f"stride {s})")
     if min(p) < 0:
-        raise ArgumentError(f"{name}: pad must be non-negative, but got pad: {min(p)}")
+        what = "max_pool1d() padding must be non-negative, but got" if name == "max_pool1d" else (
+            f"{name}: pad must be non-negative, but got pad:")
+        raise ArgumentError(f"{what} {min(p)}")
     if any(2 * q > n for q, n in zip(p, w, strict=True)):
-        raise ArgumentError(f"{name}: pad should be at most half of effective kernel size, but got "
-                            f"pad={max(p)}, kernel_size={min(w)}")
+        if name == "max_pool1d":
+            raise ArgumentError("max_pool1d() padding should be at most half of kernel size, but "
+                                f"got padding={p[0]} and kernel_size={w[0]}")
+        raise ArgumentError("pad should be at most half of effective kernel size, but got "
+                            f"pad={max(p)}, kernel_size={min(w)} and dilation=1 ({name})")
     return w, s, p
 
 
 def _nonempty(name: str, x: Any, shape: Shape) -> None:
     if min(shape, default=1) < 1:
-        raise ShapeError(f"Given input size: {list(x.shape)}. Calculated output size: "
-                         f"{list(shape)}. Output size is too small ({name})")
+        def listed(sizes: Any) -> str:
+            lone = (1,) * (len(shape) == 1)
+            return "x".join(str(n) for n in (x.shape[1], *lone, *sizes))
+        if name == "max_pool1d":
+            raise ShapeError(f"max_pool1d() Invalid computed output size: {min(shape)}")
+        raise ShapeError(f"Given input size: ({listed(x.shape[2:])}). Calculated output size: "
+                         f"({listed(shape)}). Output size is too small ({name})")
 
 
 def _max(name: str, dims: int, input: Any, kernel: Any, stride: Any, padding: Any, dilation: Any,
@@ -188,8 +232,13 @@ def _max(name: str, dims: int, input: Any, kernel: Any, stride: Any, padding: An
         need_kernel("max_pool1d_impl", "biu", x)
     need_kernel(f"max_pool{max(dims, 2)}d", "bc", x)
     d = per_dim(dilation, dims)
+    _of_length(name, "dilation", d, dims)
     if min(d) < 1:
-        raise ArgumentError(f"{name}: dilation must be greater than zero, but got {min(d)}")
+        if dims == 1:
+            raise ArgumentError("max_pool1d() dilation must be greater than zero, but got "
+                                f"{min(d)}")
+        sizes = " ".join(f"dilation{a}: {n}" for a, n in zip("THW"[-dims:], d, strict=True))
+        raise ArgumentError(f"dilation should be greater than zero, but got {sizes} ({name})")
     _nonempty(name, x, tuple(k.pool_size(*z, ceil_mode=ceil_mode) for z in zip(
         x.shape[2:], w, s, p, d, strict=True)))
     outs = max_pool_op(x, kernel=w, stride=s, padding=p, dilation=d, ceil_mode=ceil_mode)

@@ -255,7 +255,12 @@ def _target(x: Any, size: Any, factor: Any, recompute: Any) -> tuple[Shape, list
         raise ArgumentError("only one of size or scale_factor should be defined" if size is not None
                             else "either size or scale_factor should be defined")
     if size is not None:
-        return per_dim(size, dims), [None] * dims
+        wanted = per_dim(size, dims)
+        if len(wanted) != dims:
+            raise ArgumentError("Input and output must have the same number of spatial dimensions, "
+                                f"but got input with spatial dimensions of {list(x.shape[2:])} and "
+                                f"output size of {size}")
+        return wanted, [None] * dims
     factors = [float(factor)] * dims if isinstance(factor, (int, float)) else [
         float(f) for f in factor]
     if len(factors) != dims:

@@ -20,7 +20,7 @@ from adjoint.ops.api_common import (
     need,
     need_kernel,
 )
-from adjoint.ops.api_shape import in_format_of
+from adjoint.ops.api_shape import c_clone, in_format_of
 from adjoint.ops.device import following
 from adjoint.ops.gather import gather_op
 from adjoint.ops.index import index_op, unindex_op
@@ -43,7 +43,6 @@ from adjoint.ops.public import known_as, planned, public, typed
 from adjoint.ops.ranges import spaced
 from adjoint.ops.reduce import sum_op
 from adjoint.ops.shape import (
-    clone_op,
     expand_op,
     narrow_op,
     permute_op,
@@ -401,12 +400,14 @@ def pixel_shuffle(input: Any, upscale_factor: int) -> Any:
     r = upscale_factor
     _planes("pixel_shuffle", input)
     *lead, c, h, w = input.shape
-    if r < 1 or c % (r * r):
+    if r < 1:
+        raise ShapeError(f"pixel_shuffle expects a positive upscale_factor, but got {r}")
+    if c % (r * r):
         raise ShapeError("pixel_shuffle expects its input's 'channel' dimension to be divisible by "
                          f"the square of upscale_factor, but input.size(-3)={c} is not divisible by"
                          f" {r * r}")
     if r == 1:
-        return clone_op(input)
+        return c_clone(input)
     k = len(lead)
     x = reshape(input, (*lead, c // (r * r), r, r, h, w))
     x = permute_op(x, dims=(*range(k), k, k + 3, k + 1, k + 4, k + 2))
@@ -422,12 +423,14 @@ def pixel_unshuffle(input: Any, downscale_factor: int) -> Any:
     r = downscale_factor
     _planes("pixel_unshuffle", input)
     *lead, c, h, w = input.shape
-    if r < 1 or h % r or w % r:
-        raise ShapeError("pixel_unshuffle expects height and width to be divisible by "
-                         f"downscale_factor, but input.size(-2)={h}, input.size(-1)={w} are not "
-                         f"divisible by {r}")
+    if r < 1:
+        raise ShapeError(f"pixel_unshuffle expects a positive downscale_factor, but got {r}")
+    for what, at, n in (("height", -2, h), ("width", -1, w)):
+        if n % r:
+            raise ShapeError(f"pixel_unshuffle expects {what} to be divisible by downscale_factor, "
+                             f"but input.size({at})={n} is not divisible by {r}")
     if r == 1:
-        return clone_op(input)
+        return c_clone(input)
     k = len(lead)
     x = reshape(input, (*lead, c, h // r, r, w // r, r))
     x = permute_op(x, dims=(*range(k), k, k + 2, k + 4, k + 1, k + 3))
