@@ -24,13 +24,17 @@ class Trace:
 class _Running(threading.local):
     """The innermost trace of this thread, how many pull-backs run (they meet arrays of traces that
     are over), how many functions run that a derivative or a shape is taken of, the innermost run
-    that records a program, and how often refs were written."""
+    that records a program, how often refs were written, and what is told of indices: (shape, axis,
+    indices from the front, the last one that is in bounds), and of what integers are divided by;
+    None: nobody asks."""
 
     trace: Trace | None = None
     pulls = 0
     tapes = 0
     recording: Any = None
     writes = 0
+    indices: Any = None
+    divisor: Any = None
 
 
 RUN = _Running()

@@ -17,7 +17,13 @@ from adjoint.jax._table import (
     ordered,
 )
 from adjoint.jax.numpy._elementwise import NAMES as _J
-from adjoint.jax.numpy._elementwise import arctan2, cube_root, integer_power, whole_parts
+from adjoint.jax.numpy._elementwise import (
+    arctan2,
+    cube_root,
+    divided,
+    integer_power,
+    whole_parts,
+)
 from adjoint.ops.special import SPECIAL
 from adjoint.ops.threefry import bitcast as _bitcast
 
@@ -127,7 +133,7 @@ for _name, _op in (("bitwise_and", "bitwise_and"), ("bitwise_or", "bitwise_or"),
 
 
 def _quotient(x: Any, y: Any) -> Any:
-    return x / y if is_inexact(x.array.dtype) else whole_parts(x, y)[0]
+    return x / y if is_inexact(x.array.dtype) else divided(x, y)[0]
 
 
 def _rest(x: Any, y: Any) -> Any:

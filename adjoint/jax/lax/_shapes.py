@@ -11,6 +11,7 @@ from adjoint.core.tensor import wrap
 from adjoint.jax._array import as_array, describe, is_traced, make, value_of
 from adjoint.jax._dtypes import as_dtype
 from adjoint.jax._table import T
+from adjoint.jax._trace import RUN
 from adjoint.jax._util import canonicalize_axis
 from adjoint.jax.lax._elementwise import strict
 from adjoint.jax.numpy._create import NAMES as _C
@@ -238,12 +239,15 @@ def _starts(name: str, x: Any, starts: Any, sizes: Sequence[int]) -> list[Any]:
     if len(starts) != x.ndim:
         raise ValueError("Length of slice indices must match number of operand dimensions "
                          f"({len(starts)} vs {x.shape})")
-    out = []
+    out: list[Any] = []
     for s, n, k in zip(starts, x.shape, sizes, strict=True):
         if k > n:
             raise TypeError("slice slice_sizes must be less than or equal to operand shape, got "
                             f"slice_sizes {tuple(sizes)} for operand shape {x.shape}")
         a = as_array(s)
+        if RUN.indices is not None:
+            t = a.tensor.to(I64)
+            RUN.indices(x.shape, len(out), T["where"](t < 0, t + n, t), n - k)
         if is_traced(a):
             t = a.tensor.to(I64)
             out.append(T["clamp"](T["where"](t < 0, t + n, t), 0, n - k))

@@ -25,6 +25,7 @@ from adjoint.jax._table import (
     T,
     ordered,
 )
+from adjoint.jax._trace import RUN
 from adjoint.jax.lax import _shapes
 from adjoint.jax.lax._elementwise import NAMES as _E
 from adjoint.jax.lax._elementwise import strict
@@ -378,7 +379,10 @@ def _element_index(starts: Any, sizes: Sequence[int], index_map: Any, dropped: A
         at: Any = wrap(np.zeros(side, np.int64))
         if d in index_map:
             s = starts[..., list(index_map).index(d)]
-            last = shape[d] - sizes[d]        # (a slice that reaches out is outside as a whole)
+            last = shape[d] - sizes[d]
+            if RUN.indices is not None:
+                RUN.indices(tuple(shape), d, s, last)
+            # (a slice that reaches out is outside as a whole)
             s = T["clamp"](s, 0, last) if clip else T["where"](
                 (s < 0) | (s > last), wrap(np.asarray(shape[d])), s)
             for axis, n in zip(batch_axes, batch, strict=True):

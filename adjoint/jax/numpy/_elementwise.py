@@ -22,6 +22,7 @@ from adjoint.jax._table import (
     ordered,
     same_ranks,
 )
+from adjoint.jax._trace import RUN
 from adjoint.jax.numpy._create import NAMES as _C
 from adjoint.protocols import sign_or_nan
 
@@ -91,6 +92,13 @@ def whole_parts(x: Any, y: Any) -> tuple[Any, Any]:
             T["where"](zero, x, T["fmod"](x, safe).to(kind)))
 
 
+def divided(x: Any, y: Any) -> tuple[Any, Any]:
+    """`whole_parts` of a division, told to who asks (`RUN.divisor`)."""
+    if RUN.divisor is not None:
+        RUN.divisor(y)
+    return whole_parts(x, y)
+
+
 def _remainder(x: Any, y: Any) -> Any:
     if is_inexact(x.array.dtype):
         return T["remainder"](x, y)
@@ -107,7 +115,7 @@ def _fmod(x: Any, y: Any) -> Any:
 def _floor_divide(x: Any, y: Any) -> Any:
     if is_inexact(x.array.dtype):
         return T["floor_divide"](x, y)
-    quotient, rest = whole_parts(x, y)
+    quotient, rest = divided(x, y)
     return T["where"]((_sign(x) != _sign(y)) & (rest != 0), quotient - 1, quotient)
 
 
@@ -435,4 +443,5 @@ NAMES.update({f.__name__: f for f in (
     angle, power, rint, isfinite, round, clip, nan_to_num, divmod, modf, frexp, ldexp, isclose,
     allclose, array_equal, array_equiv, astype)})
 NAMES["around"], NAMES["pow"] = round, power
-__all__ = ["NAMES", "arctan2", "cube_root", "fill_operators", "integer_power", "whole_parts"]
+__all__ = ["NAMES", "arctan2", "cube_root", "divided", "fill_operators", "integer_power",
+           "whole_parts"]

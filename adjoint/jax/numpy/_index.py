@@ -29,6 +29,7 @@ from adjoint.jax._array import (
     value_of,
 )
 from adjoint.jax._table import T
+from adjoint.jax._trace import RUN
 from adjoint.jax._util import canonicalize_axis
 from adjoint.numpy._index import forward_slices
 
@@ -216,9 +217,21 @@ def _first_index_axis(entries: list[Any]) -> int:
     return places[0]
 
 
+def _told(at: Any, shape: tuple[int, ...]) -> None:
+    """Tell who asks of the entries of an index."""
+    at, shape = _truths(at, shape)
+    for axis, i in enumerate(i for i in _expanded(at, shape) if i is not None):
+        if not isinstance(i, slice):
+            n = shape[axis]
+            i = i if isinstance(i, Tensor) else wrap(np.asarray(i))
+            RUN.indices(shape, axis, T["where"](i < 0, i + n, i), n - 1)
+
+
 def getitem(x: Any, at: Any) -> Any:
     """`x[at]`."""
     a = as_array(x)
+    if RUN.indices is not None:
+        _told(at, a.shape)
     if isinstance(at, int) and not isinstance(at, bool):
         entries = [at, *[slice(None)] * (a.ndim - 1)]
     else:
@@ -310,6 +323,8 @@ class Update:
         """`x[i]`; mode "fill" gives `fill_value` (default NaN) out of bounds."""
         x = self.array
         index = self.index if wrap_negative_indices else _unwrapped(self.index, x.shape)
+        if RUN.indices is not None:
+            _told(index, x.shape)
         if mode_of(mode) == "clip":               # (the gradient goes to what was read)
             return getitem(x, clipped(index, x.shape))
         if mode_of(mode) not in ("fill", "drop"):
@@ -326,6 +341,8 @@ class Update:
         x, index = self.array, self.index
         if not wrap_negative_indices:
             index = _unwrapped(index, x.shape)
+        if RUN.indices is not None:
+            _told(index, x.shape)
         if mode_of(mode) == "clip":
             index = clipped(index, x.shape)
         return positions(x.shape, index)
