@@ -7,13 +7,16 @@ from typing import Any
 import numpy as np
 import pytest
 
-from adjoint import hips
+from adjoint import hips, tensor
+from adjoint import numpy as anumpy
 from adjoint.hips import numpy as anp
 from adjoint.hips import scipy as hips_scipy
 from adjoint.hips import test_util as checks
+from adjoint.hips.box import getval
 from adjoint.hips.extend import vspace
 from adjoint.hips.misc.flatten import flatten
 from adjoint.hips.misc.optimizers import adam, rmsprop, sgd
+from adjoint.hips.misc.tracers import const_graph
 
 M = np.arange(12.0).reshape(3, 4) / 7 + 0.3
 W = np.arange(12.0).reshape(3, 4)
@@ -123,3 +126,39 @@ def test_modules_of_scipy_load_when_asked_for() -> None:
         _ = hips_scipy.misc
     pytest.importorskip("scipy")
     assert hips_scipy.special.logsumexp(np.zeros(1)) == 0
+
+
+@pytest.mark.parametrize("name", ["floor", "ceil", "sign", "rint", "round", "trunc", "isfinite"])
+def test_steps_are_plain_values(name: str) -> None:
+    """Programs count and index with them."""
+    f = getattr(anp, name)
+    assert hips.grad(lambda x: x * [1, 2, 3][int(f(x))])(1.6) == 1 + int(f(1.6))
+    kinds = []
+    hips.grad(lambda x: (kinds.append(type(f(x))), anp.sum(x))[1])(M)
+    assert kinds == [np.ndarray]
+    found = const_graph(lambda x: f(x) * x)               # in graphs of nodes they are nodes
+    assert [float(found(v)) for v in (1.6, 2.7)] == [getattr(np, name)(v) * v for v in (1.6, 2.7)]
+
+
+@pytest.mark.parametrize("v", [[1, 2, 3], (1, 2, 3), np.arange(3, dtype=np.int32),
+                               [True, False, True], np.ones(3, np.float32)])
+def test_products_with_other_kinds_of_numbers(v: Any) -> None:
+    x, a = np.array([0.3, 0.7, 1.1]), np.asarray(v)
+    for f in (lambda y: y @ v, lambda y: v @ y if a is v else anp.dot(v, y), lambda y: anp.matmul(
+            y, v), lambda y: anp.linalg.multi_dot([y, np.eye(3), a]), lambda y: anp.subtract(y, v),
+            lambda y: anp.linspace(y, v, 3)):
+        value, slope = hips.make_jvp(f)(x)(np.ones(3))
+        np.testing.assert_allclose(value, getval(f(x)))
+        np.testing.assert_allclose(slope, (f(x + 1e-6) - f(x - 1e-6)) / 2e-6, rtol=1e-6)
+        checks.check_grads(f, modes=["rev"])(x)
+
+
+def test_select_has_the_dtype_of_all_its_choices() -> None:
+    """A default of floats was cut to whole numbers where the choices are such."""
+    x = np.array([0.3, 0.7, 1.1])
+    pull, value = hips.make_vjp(lambda y: anp.select([y > 0.5], [[1, 2, 3]], y))(x)
+    assert value.tolist() == [0.3, 2, 3] and pull(np.ones(3)).tolist() == [1, 0, 0]
+    for choice, default in ((x, 0), (x.astype(np.float32), 0.5), (np.arange(3), 1.5)):
+        want = np.select([x > 0.5], [choice], default)
+        found = anumpy.select([x > 0.5], [tensor(choice)], default)
+        assert found.numpy().dtype == want.dtype and found.tolist() == want.tolist()

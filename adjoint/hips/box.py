@@ -22,7 +22,7 @@ from adjoint.core.tensor import Tensor, wrap
 from adjoint.numpy._index import forward_slices
 from adjoint.numpy._table import as_tensor
 from adjoint.ops.public import FUNCTIONS
-from adjoint.protocols import UFUNCS, sign_or_nan
+from adjoint.protocols import UFUNCS
 
 F = Callable[..., Any]
 
@@ -209,8 +209,7 @@ def _extreme(larger: str) -> F:
 
 
 _SHARED = {"maximum": _extreme("maximum"), "minimum": _extreme("minimum"),
-           "fmax": _of_ties("maximum"), "fmin": _of_ties("minimum"),
-           "sign": sign_or_nan}
+           "fmax": _of_ties("maximum"), "fmin": _of_ties("minimum")}
 
 
 def _clip(a: Any, a_min: Any = None, a_max: Any = None, **kwargs: Any) -> Any:
@@ -233,8 +232,17 @@ def _imag(val: Any) -> Any:
     return FUNCTIONS["where"](wrap(np.zeros(x.shape, bool)), x, wrap(np.zeros((), x.array.dtype)))
 
 
+def _flat(theirs: F) -> F:
+    """A function of steps, or of truth values, on the plain values of tensors: no derivative flows
+    through it, and programs count and index with what it gives (`int(np.floor(x))`)."""
+    def value(x: Any) -> Any:
+        return plain(x) if isinstance(x, Tensor) else x
+    return lambda *args, **kwargs: theirs(*tree_map(value, args), **tree_map(value, kwargs))
+
+
 # the functions on tensors, by NumPy's names
-OWN: dict[str, F] = {**anp.ours, "clip": _clip, "imag": _imag}
+OWN: dict[str, F] = {**anp.ours, "clip": _clip, "imag": _imag,
+                     **{n: _flat(getattr(np, n)) for n in ("round", "around", "fix")}}
 
 
 # whose counterparts take no numbers
@@ -250,17 +258,15 @@ _FLAT = frozenset("floor ceil trunc rint sign isfinite isinf isnan signbit equal
 
 def arithmetic(ufunc: Any) -> F:
     """A ufunc of arrays and boxes. The result has the dtype that NumPy gives it."""
+    if ufunc.__name__ in _FLAT:
+        return on_arrays(ufunc, _flat(ufunc))
     name = UFUNCS.get(ufunc.__name__)
     ours = _SHARED.get(ufunc.__name__) or (FUNCTIONS.get(name) if name else None)
-    flat = ufunc.__name__ in _FLAT
     if ours is None:
         return on_arrays(ufunc)
 
     @wraps(ufunc, updated=())
     def call(*args: Any, **kwargs: Any) -> Any:
-        if flat and (kwargs or len(args) > ufunc.nin or any(
-                type(a) is ArrayBox and a.tensor.is_complex() for a in args)):
-            return ufunc(*map(getval, args), **getval(kwargs))
         found: list[Any] = []
         kinds: set[Any] = set()
         weak: list[int] = []
@@ -270,7 +276,7 @@ def arithmetic(ufunc: Any) -> F:
                 boxed = True
                 a = a.tensor
                 kinds.add(a.array.dtype)
-            elif isinstance(a, (np.ndarray, np.generic)):
+            elif isinstance(a, (np.ndarray, np.generic, list, tuple)) and not holds_box(a):
                 a = np.asarray(a)
                 kinds.add(a.dtype)
             elif not isinstance(a, (int, float, complex)):

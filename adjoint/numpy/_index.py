@@ -52,10 +52,12 @@ def where(condition: Any, x: Any = None, y: Any = None, /) -> Any:
 
 @like("select")
 def select(condlist: Any, choicelist: Any, default: Any = 0) -> Any:
-    out = as_tensor(default)
-    for c, x in zip(reversed(condlist), reversed(choicelist), strict=True):
-        x = as_tensor(x)
-        out = F["where"](as_tensor(c), x, out.to(x.dtype))
+    given = [x if isinstance(x, Tensor) else np.asarray(x) for x in choicelist]
+    out = np.asarray(default, np.result_type(*[x.dtype for x in given], default)) if isinstance(
+        default, (int, float, complex)) else default
+    *given, out = of_one_dtype(*given, out)
+    for c, x in zip(reversed(condlist), reversed(given), strict=True):
+        out = F["where"](as_tensor(c), x, out)
     return out
 
 
@@ -170,7 +172,7 @@ def tensordot(a: Any, b: Any, /, axes: Any = 2) -> Any:
 
 
 like("kron")(lambda a, b: F["kron"](as_tensor(a), as_tensor(b)))
-like("linalg.matmul")(lambda a, b, /: F["matmul"](as_tensor(a), as_tensor(b)))
+like("linalg.matmul")(lambda a, b, /: F["matmul"](*of_one_dtype(a, b)))
 like("linalg.vecdot")(lambda a, b, /, *, axis=-1: (as_tensor(a).conj() * as_tensor(b)).sum(axis))
 
 

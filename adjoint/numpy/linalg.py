@@ -18,7 +18,7 @@ for _name in ("inv", "det", "slogdet", "eigvals", "eig", "svdvals", "matrix_powe
     _like(f"linalg.{_name}")(lambda a, *args, _n=_name: getattr(_ours, _n)(_t(a), *args))
 _like("linalg.eigh")(lambda a, UPLO="L": _ours.eigh(_t(a), UPLO))
 _like("linalg.eigvalsh")(lambda a, UPLO="L": _ours.eigvalsh(_t(a), UPLO))
-_like("linalg.multi_dot")(lambda arrays, out=None: _ours.multi_dot([_t(a) for a in arrays]))
+_like("linalg.multi_dot")(lambda arrays, out=None: _ours.multi_dot(_of_one_dtype(*arrays)))
 _like("linalg.tensorinv")(lambda a, ind=2: _ours.tensorinv(_t(a), ind))
 _like("linalg.cond")(lambda x, p=None: _ours.cond(_t(x), p))
 

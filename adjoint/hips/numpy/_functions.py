@@ -61,6 +61,7 @@ def linspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True, **kwar
     """`numpy.linspace`; the ends may be boxes."""
     if not holds_box([start, stop]):
         return np.linspace(start, stop, num, endpoint, **kwargs)
+    start, stop = [arithmetic(np.multiply)(1.0, v) for v in (start, stop)]
     steps = np.arange(num) / max(num - endpoint, 1)
     grid = steps.reshape(-1, *[1] * max(ndim(start), ndim(stop)))
     return start + grid * (stop - start)
