@@ -117,7 +117,7 @@ def pad(input: Any, pad: Any, mode: str = "constant", value: Any = None) -> Any:
         if a or b:
             x = index_op(x, _pad_positions(x.shape[d], a, b, mode, d), dims=(d,))
     x = x if mode == "circular" else in_format_of(x, input)
-    return clone_op(x) if x is input else x          # (a result of its own where nothing is added)
+    return c_clone(x) if x is input else x          # (a result of its own where nothing is added)
 
 
 def _check_padding(x: Any, pairs: list[tuple[int, int]], axes: int, mode: str) -> None:
