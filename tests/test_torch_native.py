@@ -99,6 +99,8 @@ def test_dropout_forms() -> None:
     assert set(y.flatten().tolist()) == {0.0, 2.0} and (y == y[:, :, :1]).all()
     y.sum().backward()
     assert (x.grad == y).all()
+    x = ad.ones(100, requires_grad=True)
+    assert [t.nbytes for t in ad.native_dropout(x, 0.5, True)[0].grad_fn.saved_tensors] == [16]
     out, kept = ad.native_dropout(ad.ones(100), 0.5, True)
     assert kept.dtype == ad.bool and ((out == 2) == kept).all()
     for name in ("dropout_", "alpha_dropout_", "feature_dropout_", "feature_alpha_dropout_"):

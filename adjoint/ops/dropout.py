@@ -154,14 +154,27 @@ def _checked(name: str, input: Any, p: float) -> None:
         raise ArgumentError(f"dropout probability has to be between 0 and 1, but got {p}")
 
 
-def _drop(name: str, input: Any, p: float, training: bool, in_place: bool, shape: Shape) -> Any:
-    if not training or p == 0 or not math.prod(input.shape):
-        return input
+def _ready(name: str, input: Any, p: float, shape: Shape) -> tuple[Any, Shape, float]:
+    """A mask for `input`, its shape, and what the elements that are kept are scaled by."""
     need_kernel("bernoulli_scalar_cpu_", "c", input)
     if dtype_of(input).kind in "iub":
         raise DTypeError(f"{name}(): result type Float can't be cast to the input's integer dtype")
-    bits, whole = _drawn(input, p, shape)
-    scale = kept_scale(p, dtype_of(input))
+    return *_drawn(input, p, shape), kept_scale(p, dtype_of(input))
+
+
+def with_mask(input: Any, p: float, ones: Any) -> tuple[Any, Any]:
+    """(`dropout` of input, of `ones` those that were kept, 0 elsewhere), of one mask."""
+    _checked("dropout", input, p)
+    if p == 0 or not math.prod(input.shape):
+        return mul(input, 1.0), ones
+    bits, whole, scale = _ready("dropout", input, p, tuple(input.shape))
+    return applied(input, bits, whole, scale), applied(ones, bits, whole, 1.0)
+
+
+def _drop(name: str, input: Any, p: float, training: bool, in_place: bool, shape: Shape) -> Any:
+    if not training or p == 0 or not math.prod(input.shape):
+        return input
+    bits, whole, scale = _ready(name, input, p, shape)
     if flag(name, in_place):
         return inplace(dropout_op.op, input, (bits,), {"shape": whole, "scale": scale},
                        name="dropout_")

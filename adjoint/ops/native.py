@@ -107,11 +107,12 @@ def embedding_renorm_(input: Any, indices: Any, max_norm: float, norm_type: floa
 def native_dropout(input: Any, p: float, train: bool | None) -> Any:
     """(`input` with elements dropped and the others scaled by 1/(1-p), which were kept)."""
     need("native_dropout", input)
-    ones = np.ones(tuple(input.shape), dtype_of(input))
-    scale = FUNCTIONS["from_numpy"](ones)
+    ones = FUNCTIONS["ones_like"](input, dtype=np.dtype(np.uint8))
     if train is None or train:
-        scale = drop.dropout(scale, p)
-    return mul(input, scale), ne(scale, 0)
+        made, ones = drop.with_mask(input, p, ones)
+    else:
+        made = mul(input, 1.0)
+    return made, ne(ones, 0)
 
 
 @public("feature_dropout", method=False)
