@@ -16,6 +16,7 @@ from helpers_budget import counted, exact
 
 import adjoint as ad
 from adjoint.kernels import alloc
+from adjoint.memory.rehearse import Rehearsal
 from adjoint.memory.spill import SpillFile
 
 __all__ = ["counted"]
@@ -264,3 +265,62 @@ def test_an_optimizer_does_not_step_where_the_backward_before_it_did_not_fit() -
     assert "of it for the state that Adam will make" in str(caught.value)
     for a, b in zip(_state(net), before, strict=True):
         np.testing.assert_array_equal(a, b)
+
+
+def _groups(net: Any) -> list[Any]:
+    """AdamW of two groups."""
+    layers = list(net)
+    return [ad.optim.AdamW([{"params": layers[0].parameters()},
+                            {"params": layers[2].parameters(), "lr": 1e-4}])]
+
+
+def _optimizers(net: Any) -> list[Any]:
+    """Two optimizers."""
+    layers = list(net)
+    return [ad.optim.SGD(layers[0].parameters(), lr=0.1, momentum=0.9),
+            ad.optim.Adam(layers[2].parameters())]
+
+
+@exact
+@pytest.mark.usefixtures("steady")
+@pytest.mark.parametrize("optimizers", [_groups, _optimizers], ids=["groups", "optimizers"])
+def test_state_that_does_not_fit_is_foretold_the_first_time(
+        optimizers: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No step of this kind has run, and there is no room to try one out: nothing has changed, and
+    the budget that is named is enough."""
+    monkeypatch.setattr(Rehearsal, "programs", {})
+    net, x = _net(512, 512, 512), _data(8, 512)
+    opts = optimizers(net)
+    before = _state(net)
+    gc.collect()
+    limit = alloc.live() + (5 << 20) // 2             # the gradients, and a part of the state
+    with pytest.raises(ad.memory.BudgetError, match="gets past this place") as caught:
+        with ad.memory.budget(limit):
+            net(x).square().mean().backward()
+            opts[-1].step()
+    least, told = caught.value.least, str(caught.value)
+    caught = None  # type: ignore[assignment]  # its frames hold tensors
+    for a, b in zip(_state(net), before, strict=True):
+        np.testing.assert_array_equal(a, b)
+    assert not opts[-1].state
+    gc.collect()
+    with ad.memory.budget(least) as held:
+        opts[-1].step()
+    assert limit < held.report().peak <= least
+    made = sum(t.nbytes for each in opts[-1].state.values() for t in each.values())
+    assert int(told.split("suffice: ")[1].split(" more")[0].replace(",", "")) >= made > 2 << 20
+
+
+@exact
+def test_the_reported_peak_is_of_the_blocks_alone() -> None:
+    """A backward after the block makes again what was dropped in it, and is held to nothing."""
+    x = ad.randn(512, 512, requires_grad=True)
+    with ad.memory.budget(alloc.live() + (12 << 20), spill=False) as held:
+        y = x
+        for _ in range(10):
+            y = (y * 1.01).sin().exp().tanh()
+        y = y.sum()
+    inside = held.report()
+    assert inside.dropped > 0 and inside.peak <= held.limit
+    y.backward()
+    assert held.report().runs > inside.runs and held.report().peak == inside.peak

@@ -96,8 +96,7 @@ class budget(saved_tensors_hooks, Observer):
         self._fresh: list[tuple[Storage, Out]] = []   # hidden results, saved before `after`
         self._waiting: list[Going] = []                # to be given up once the program lets go
         self._walks: list[Any] = []
-        self._now = 0
-        self._active = 0
+        self._now = self._active = 0
         self._exact = False
         self._outer_limit = 0       # of other threads, or set by hand
         self._least = 0
@@ -335,11 +334,12 @@ class budget(saved_tensors_hooks, Observer):
     def _again(self, r: Record, arrays: list[Any]) -> Sequence[Any]:
         """Run a record again, within the budget."""
         self._shrink(r.need)
-        start, begun = self._mark(), time.perf_counter()
+        peak, start, begun = self._peak, self._mark(), time.perf_counter()
         outs: Any = retried((self,) if self._active else (), recompute, r, arrays)
         self._seconds += time.perf_counter() - begun
         self._runs += 1
         r.need = max(r.need, self._most() - start)
+        self._peak = self._peak if self._active else peak      # (the peak is of its blocks alone)
         if self._repeats is not None:
             self._repeats.again(r)
         return outs

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 class BudgetReport(NamedTuple):
     """What a budget did so far: bytes and seconds.
 
-    peak: most live bytes; dropped, spilled: bytes given up, to be computed again or on disk;
-    recomputed: seconds spent computing again, writing and reading; runs: ops run again (a count);
-    planned: steps that followed a plan (a count).
+    peak: most live bytes while it was entered; dropped, spilled: bytes given up, to be computed
+    again or on disk; recomputed: seconds spent computing again, writing and reading; runs: ops run
+    again (a count); planned: steps that followed a plan (a count).
     """
 
     peak: int

@@ -84,7 +84,10 @@ class Rehearsal:
             program = self.programs[key]
         else:
             before = alloc.live_and_peak()[0]
-            program = self.programs[key] = self._learn(fn, args, kwargs, metas, otherwise)
+            try:
+                program = self.programs[key] = self._learn(fn, args, kwargs, metas, otherwise)
+            except MemoryError:       # there is no room to try it out now (a budget): not noted
+                program = _outputs(args[0] if fn is compute else None, args, otherwise)[1]
             self.books.outside(alloc.live_and_peak()[0] - before)
         if program is None:
             self.assume(fn)
@@ -440,6 +443,8 @@ def _from_smaller(op: Any, fn: Callable[..., Any], args: tuple[Any, ...], kwargs
             _signature(small.kwargs, operands)
             found = probe(fn, small.args, small.kwargs, operands)
             points.append((small.nbytes, found.most - _bytes(found.makes)))
+    except MemoryError:
+        raise
     except Exception:  # shapes that cannot be shortened this way: nothing is known then
         return full
     finally:
