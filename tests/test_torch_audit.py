@@ -108,3 +108,8 @@ def test_a_class_made_without_a_module_name_in_a_program_run_as_torch(tmp_path):
     done = subprocess.run([sys.executable, "-m", "adjoint", "run", "--as-torch", str(program)],
                           capture_output=True, text=True, check=False)
     assert done.stdout == "tensor([1.])\n", done.stderr
+
+
+def test_searchsorted_refuses_right_on_the_left():
+    with pytest.raises(RuntimeError, match="side and right can't be set to opposites"):
+        ad.searchsorted(ad.tensor([1.0, 2.0]), ad.tensor([1.0]), side="left", right=True)

@@ -275,6 +275,9 @@ def searchsorted(sorted_sequence: Any, input: Any, *, out_int32: bool = False, r
         raise ShapeError("torch.searchsorted(): boundaries tensor should be 1 dimension or the "
                          "first N-1 dimensions of boundaries tensor and input value tensor must "
                          f"match, got {list(seq.shape)} and {list(np.shape(raw(input)))}")
+    if right and side == "left":
+        raise ArgumentError("torch.searchsorted(): side and right can't be set to opposites, got "
+                            "side of left while right was True")
     how = side or ("right" if right else "left")
     return _places_out(out, place_op(seq, input, side=how, int32=bool(out_int32)))
 
