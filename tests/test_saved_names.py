@@ -66,6 +66,19 @@ t.fft.ifft(z) | dim normalization forward
 m.logit() | eps self
 t.where(m > 0.5, m, c) | condition
 t.cat([m, m]) | dim
+F.linear(m, w, v0) | mat1_sym_sizes
+F.group_norm(x, 3) | N C HxW
+F.batch_norm(x, t.zeros(3), t.ones(3), training=True) | training eps
+F.batch_norm(x, t.zeros(3), t.ones(3)) | training
+F.embedding(where, m) | weight_sym_argsize_0
+F.interpolate(x, scale_factor=2) | output_size
+F.interpolate(x[0], scale_factor=2) | output_size
+F.interpolate(x[0], size=7, mode="linear", align_corners=True) | output_size align_corners
+F.interpolate(x, size=(3, 7), mode="bilinear") | output_size align_corners
+F.interpolate(x, size=(3, 7), mode="bicubic", align_corners=True) | output_size align_corners
+F.interpolate(x, size=(3, 7), mode="bilinear", antialias=True) | output_size align_corners
+m.index_copy(0, where[:2], c[:2]) | source_dim
+m.index_add(0, where, c) | source_dim
 """.strip().splitlines()]
 
 

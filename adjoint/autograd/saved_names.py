@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from adjoint.core.bind import tensor_of
-from adjoint.core.tensor import Tensor, wrap
+from adjoint.core.tensor import Size, Tensor, wrap
 
 NAMES: dict[str, dict[str, str]] = {
     node: dict(pair.split("=") for pair in pairs.split()) for node, pairs in {
@@ -101,11 +101,26 @@ _FFT: dict[str, Callable[[Any], Any]] = {
                                    else ("forward", "ortho", "backward").index(node.attrs["norm"])),
     "forward": lambda node: not node.attrs["inverse"]}
 
+
+
+def _sizes(operand: int, *axes: int | None) -> Callable[[Any], Any]:
+    """The shape of an operand, or the product of its extents from axis to axis."""
+    return lambda node: (math.prod(node.edges[operand].shape[slice(*axes)]) if axes
+                         else Size(node.edges[operand].shape))
+
+
+_RESIZED: dict[str, Callable[[Any], Any]] = {"output_size": lambda node: tuple(node.shape[2:])}
+_ALIGNED = {**_RESIZED, "align_corners": lambda node: bool(node.attrs["align"])}
+_SOURCE: dict[str, Callable[[Any], Any]] = {"source_dim": lambda node: len(node.shape)}
+
 MADE: dict[str, dict[str, Callable[[Any], Any]]] = {
     "SliceBackward0": {p: _last_slice(p) for p in ("dim", "start", "end", "step")},
     "SplitBackward0": {"split_size": lambda node: node.attrs["sizes"][0]},
-    "AddBackward0": _ONE, "SubBackward0": _ONE, "IndexAddBackward0": {**_ONE, **_DIM},
+    "AddBackward0": _ONE, "SubBackward0": _ONE, "IndexAddBackward0": {
+        **_ONE, **_DIM, **_SOURCE},
     "AddmmBackward0": {
+        "mat1_sym_sizes": _sizes(0),
+        "mat2_sym_sizes": lambda node: Size(node.edges[1].shape[::-1]),
         "alpha": _given(1), "beta": _given(1),
         "mat2": lambda node: tensor_of(node.saved[node.plan.names.index("weight")], node).t(),
         "mat1": lambda node: tensor_of(node.saved[node.plan.names.index("x")], node)
@@ -127,11 +142,20 @@ MADE: dict[str, dict[str, Callable[[Any], Any]]] = {
         "transposed": lambda node: node.op.name != "convolution",
         "output_padding": lambda node: (0,) * len(node.attrs["stride"])},
     "IndexBackward0": {"indices": _indices}, "IndexPutBackward0": {"indices": _indices},
-    "IndexSelectBackward0": _DIM, "IndexCopyBackward0": _DIM, "IndexFillBackward0": _DIM,
+    "IndexSelectBackward0": _DIM, "IndexFillBackward0": _DIM,
+    "IndexCopyBackward0": {**_DIM, **_SOURCE},
     "LinalgSolveExBackward0": {"left": _given(True)},
     "LinalgSolveTriangularBackward0": {"left": _given(True)},
     "LinalgCholeskyExBackward0": {"upper": _given(False)},
     "LinalgQrBackward0": {"mode": _given("reduced")},
+    "NativeGroupNormBackward0": {
+        "N": _sizes(0, 0, 1), "C": _sizes(0, 1, 2), "HxW": _sizes(0, 2, None)},
+    "NativeBatchNormBackward0": {"training": lambda node: "mean" in node.plan.names},
+    "EmbeddingBackward0": {"weight_sym_argsize_0": _sizes(0, 0, 1)},
+    **{f"UpsampleNearest{d}DBackward0": _RESIZED for d in "123"},
+    **dict.fromkeys(("UpsampleLinear1DBackward0", "UpsampleTrilinear3DBackward0",
+                     "UpsampleBilinear2DBackward0", "UpsampleBicubic2DBackward0",
+                     "UpsampleBilinear2DAaBackward0", "UpsampleBicubic2DAaBackward0"), _ALIGNED),
     "FftC2CBackward0": _FFT, "FftR2CBackward0": {**_FFT, "onesided": _given(True)},
     "FftC2RBackward0": _FFT,
 }
