@@ -369,3 +369,38 @@ def test_names_that_annotate_and_mark(tmp_path: Path) -> None:
                           cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
     assert done.stdout.splitlines() == ["['placeholder', 'call_module', 'output'] False True"], (
         done.stderr)
+
+
+MODULE = '''
+import os, pickle, sys
+import torch
+from pkg.model import Net
+class Own: pass
+print(sys.argv[1:], os.path.isabs(__file__), os.path.isabs(sys.argv[0]), __package__,
+      type(pickle.loads(pickle.dumps(Own()))) is Own, Net()(torch.ones(1, 2)).shape[0],
+      os.environ.get("RANK"))
+'''
+
+
+def test_a_module_is_run_by_its_name(tmp_path: Path) -> None:
+    """As `python -m package.module`, alone and by PyTorch's launcher."""
+    (tmp_path / "pkg").mkdir()
+    (tmp_path / "pkg" / "__init__.py").write_text("")
+    (tmp_path / "pkg" / "model.py").write_text(
+        "import torch\nclass Net(torch.nn.Linear):\n    def __init__(self):\n"
+        "        super().__init__(2, 3)\n")
+    (tmp_path / "pkg" / "train.py").write_text(MODULE)
+    told = "['--lr', '3', '-m', 'x'] True True pkg True 1"
+    done = run(tmp_path, "--as-torch", "-m", "pkg.train", "--lr", "3", "-m", "x")
+    assert done.stdout.splitlines() == [f"{told} None"], done.stderr
+    done = run(tmp_path, "--as-torch", "-m", "torch.distributed.run", "--nproc_per_node=2",
+               "--rdzv_backend=c10d", "--rdzv_endpoint=localhost:0", "-m", "pkg.train",
+               "--lr", "3", "-m", "x")
+    assert sorted(done.stdout.splitlines()) == [f"{told} 0", f"{told} 1"], done.stderr
+
+
+def test_the_file_of_the_main_program_is_absolute(tmp_path: Path) -> None:
+    """As Python's: programs find their folder by it after they have changed theirs."""
+    (tmp_path / "program.py").write_text("import sys\nprint(__file__)\nprint(sys.argv[0])\n")
+    done = run(tmp_path, "--as-torch", "program.py")
+    assert done.stdout.splitlines() == [str(tmp_path / "program.py"), "program.py"], done.stderr

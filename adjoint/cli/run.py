@@ -1,4 +1,5 @@
-"""`adjoint run --as-torch script.py [args]`: a PyTorch program, served by this package.
+"""`adjoint run --as-torch script.py [args]`: a PyTorch program, served by this package
+(`adjoint run --as-torch -m package.module [args]` as `python -m` does).
 
 For that process `import torch` and its submodules give this package's; with `--as-autograd` it is
 `import autograd` (HIPS autograd's name), with `--as-jax` `import jax`. The script is run as
@@ -8,12 +9,15 @@ name that is.
 from __future__ import annotations
 
 import argparse
+import builtins
 import contextlib
 import difflib
 import importlib
 import importlib.abc
 import importlib.machinery
 import importlib.metadata
+import importlib.util
+import os
 import runpy
 import sys
 import warnings
@@ -59,6 +63,12 @@ class _Loader(importlib.abc.Loader):
 
     def exec_module(self, module: ModuleType) -> None:
         """The module is executed already."""
+
+    def get_code(self, name: str) -> Any:
+        """What `-m torch.distributed.run` executes."""
+        spec = importlib.util.find_spec(self.ours)
+        get_code = getattr(spec and spec.loader, "get_code", None)
+        return get_code(self.ours) if get_code else None
 
 
 class _Kinds(importlib.abc.Loader):
@@ -209,6 +219,21 @@ def nearest(module: ModuleType, name: str) -> str:
     return f"; the nearest name is {found[0]!r}" if found else ""
 
 
+def _run_file(path: Path) -> None:
+    """As `python path`: `__file__` is absolute and `sys.argv[0]` as it was given, which
+    `runpy.run_path` would make the same."""
+    main = ModuleType("__main__")
+    loader = importlib.machinery.SourceFileLoader("__main__", str(path))
+    vars(main).update(__file__=str(path), __loader__=loader, __cached__=None,
+                      __builtins__=builtins)
+    before = sys.modules["__main__"]
+    sys.modules["__main__"] = main
+    try:
+        exec(compile(path.read_bytes(), str(path), "exec"), vars(main))
+    finally:
+        sys.modules["__main__"] = before
+
+
 def run(argv: Sequence[str]) -> int:
     """The command: returns the exit code."""
     parser = Parser(prog="adjoint run", description=__doc__.splitlines()[0])
@@ -218,11 +243,13 @@ def run(argv: Sequence[str]) -> int:
                         help="serve `import autograd` (HIPS autograd) from this package")
     parser.add_argument("--as-jax", action="store_true",
                         help="serve `import jax` from this package")
+    parser.add_argument("-m", dest="module", action="store_true",
+                        help="script is the name of a module or package, as for python -m")
     parser.add_argument("script", help="the Python program")
     parser.add_argument("args", nargs=argparse.REMAINDER, help="its arguments")
     given = parser.parse_args(argv)
-    path = Path(given.script)
-    if not path.is_file():
+    path = Path(given.script).absolute()            # `__file__` is absolute in a main program
+    if not given.module and not path.is_file():
         print(f"adjoint run: no file {given.script}", file=sys.stderr)
         return 2
     with contextlib.ExitStack() as served:
@@ -233,6 +260,9 @@ def run(argv: Sequence[str]) -> int:
                 serve()
                 served.enter_context(inherited(serve.__name__, packages))
         sys.argv = [given.script, *given.args]
-        sys.path.insert(0, str(path.resolve().parent))
-        runpy.run_path(str(path), run_name="__main__")
+        sys.path.insert(0, os.getcwd() if given.module else str(path.resolve().parent))
+        if given.module:
+            runpy.run_module(given.script, run_name="__main__", alter_sys=True)
+        else:
+            _run_file(path)
     return 0

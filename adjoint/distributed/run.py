@@ -17,11 +17,24 @@ def _free_port() -> int:
         return int(server.getsockname()[1])
 
 
+# Options of PyTorch's launcher about its agents, which restart and log processes: none are here.
+_OF_AGENTS = ("rdzv-backend", "rdzv-id", "rdzv-conf", "max-restarts", "monitor-interval",
+              "start-method", "role", "log-dir", "redirects", "tee", "local-addr")
+
+
+def _processes(text: str) -> int:
+    return (os.cpu_count() or 1) if text in ("auto", "cpu") else int(text)
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="adjoint.distributed.run", description=__doc__)
-    parser.add_argument("--nproc-per-node", "--nproc_per_node", type=int, default=1,
-                        help="processes on this machine")
+    parser.add_argument("--nproc-per-node", "--nproc_per_node", type=_processes, default=1,
+                        help="processes on this machine; auto, cpu: one per core")
     parser.add_argument("--nnodes", type=int, default=1, help="machines")
+    parser.add_argument("--rdzv-endpoint", "--rdzv_endpoint", default="",
+                        help="host:port, the same as --master-addr and --master-port")
+    for name in _OF_AGENTS:
+        parser.add_argument(f"--{name}", f"--{name.replace('-', '_')}", help="not used here")
     parser.add_argument("--node-rank", "--node_rank", type=int, default=0, help="this machine")
     parser.add_argument("--master-addr", "--master_addr", default="127.0.0.1")
     parser.add_argument("--master-port", "--master_port", type=int, default=0,
@@ -38,6 +51,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Start the processes and wait; the first that fails ends the others. Returns its code."""
     given = _parser().parse_args(argv)
     n = given.nproc_per_node
+    host, _, at = given.rdzv_endpoint.partition(":")
+    given.master_addr, given.master_port = host or given.master_addr, int(at or given.master_port)
     if n < 1 or given.nnodes > 1 and not given.master_port:
         print("adjoint.distributed.run: --nproc-per-node must be positive, and several machines "
               "need a --master-port", file=sys.stderr)
@@ -52,6 +67,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     for local in range(n):
         env = {**os.environ, "LOCAL_RANK": str(local), "RANK": str(given.node_rank * n + local),
                "WORLD_SIZE": str(n * given.nnodes), "LOCAL_WORLD_SIZE": str(n),
+               "GROUP_RANK": str(given.node_rank), "GROUP_WORLD_SIZE": str(given.nnodes),
                "MASTER_ADDR": given.master_addr, "MASTER_PORT": str(port),
                "OMP_NUM_THREADS": threads, "ADJOINT_LAUNCHED": "1"}
         processes.append(subprocess.Popen([*command, *given.args], env=env))
