@@ -17,6 +17,8 @@ NAMES = {"R": "lax.GatherDimensionNumbers((1,), (0,), (0,))",
          "G3": "lax.GatherDimensionNumbers((2,), (), (1,), (0,), (1,))",
          "W": "lax.ScatterDimensionNumbers((1,), (0,), (0,))",
          "W2": "lax.ScatterDimensionNumbers((), (1,), (1,), (0,), (0,))",
+         "Q": "jax.random.normal(K, (2, 5, 4, 3))", "Q2": "jax.random.normal(K, (2, 5, 2, 3))",
+         "A": "jax.nn.dot_product_attention", "M": "jnp.array([2, 5])", "O": "jnp.array([3, 4])",
          "J": "jnp.array([[0], [2], [3]])"}
 
 VALUES = """
@@ -40,6 +42,16 @@ lax.while_loop(lambda c: c < 3, lambda c: c + V[1], 0.0)
 lax.fori_loop(0, 3, lambda i, c: (c[0] + V[1], c[0] * 1.0), (0.0, 0.0))
 lax.fori_loop(0, 3, lambda i, c: (c[0] + V[1], c[0] * 1.0), (0, 0))
 jax.jacrev(lambda x: x * 1.5, allow_int=True)(N2)
+A(Q2, Q2 + 1, Q2, local_window_size=(1, 0))
+A(Q2, Q2 + 1, Q2, local_window_size=1)
+A(Q, Q2 + 1, Q2, local_window_size=(2, 1), is_causal=True)
+A(Q2, Q2 + 1, Q2, key_value_seq_lengths=M)
+A(Q2, Q2 + 1, Q2, query_seq_lengths=M)
+A(Q2, Q2 + 1, Q2, None, Q2[:, :1, :1, :1] < 9, query_seq_lengths=M, key_value_seq_lengths=O)
+A(Q2, Q2 + 1, Q2, query_seq_lengths=M, key_value_seq_lengths=O, is_causal=True)
+A(Q2, Q2 + 1, Q2, key_value_seq_lengths=O, return_residual=True)
+A(Q2[0], Q2[0] + 1, Q2[0], local_window_size=1, return_residual=True)
+jax.grad(lambda q: jnp.sum(jnp.sin(A(q, Q2, q, query_seq_lengths=M, local_window_size=1))))(Q2)
 jax.experimental.jet.jet(lambda x: (x, {'a': x ** 2}), (V,), ([V, V],))
 """.strip().splitlines()
 
@@ -78,6 +90,10 @@ lax.fft(V, 'foo', (4,))
 lax.axis_index('foo')
 jax.vmap(lambda x: (x, x), out_axes=(0, None))(V)
 jax.named_scope(3)
+A(Q2, Q2[..., :2], Q2)
+A(Q2[:, :, :1], Q2, Q2)
+A(Q2, Q2, Q2, implementation='foo')
+A(Q2, Q2, Q2, mask=jnp.ones((5, 5)))
 """.strip().splitlines()
 
 

@@ -232,11 +232,37 @@ def one_hot(x: Any, num_classes: int, *, dtype: Any = None, axis: Any = -1) -> A
 
 
 def dot_product_attention(query: Any, key: Any, value: Any, bias: Any = None, mask: Any = None, *,
-                          scale: Any = None, is_causal: bool = False, **_: Any) -> Any:
-    """softmax(q k^T scale + bias) v over arrays (batch, length, heads, size)."""
+                          scale: Any = None, is_causal: bool = False,
+                          query_seq_lengths: Any = None, key_value_seq_lengths: Any = None,
+                          local_window_size: Any = None, implementation: Any = None,
+                          return_residual: bool = False) -> Any:
+    """softmax(q k^T scale + bias) v over arrays (batch, length, heads, size).
+
+    mask               True where a query may look at a key, as `is_causal` for keys before it
+    query_seq_lengths  per example, how many queries there are: outputs of the others are 0
+    key_value_seq_lengths  per example, how many keys there are
+    local_window_size  how many keys a query looks at (before it, after it), besides its own; one
+                       number for both
+    return_residual    give the logarithms of the sums of exponentials too, (batch, length, heads)
+
+    >>> from adjoint.jax import nn, numpy as jnp
+    >>> x = jnp.arange(3.0).reshape(1, 3, 1, 1)
+    >>> nn.dot_product_attention(0 * x, x, x, local_window_size=(1, 0)).reshape(-1)
+    Array([0. , 0.5, 1.5], dtype=float32)
+    """
+    if implementation not in (None, "xla"):
+        known = implementation == "cudnn"
+        raise (RuntimeError if known else ValueError)(
+            "cuDNN is not detected." if known else
+            f"Unsupported implementation option: {implementation}")
     (q, k, v), _w = _joined("dot_product_attention", (query, key, value))
     single = q.ndim == 3
     q, k, v = (t.unsqueeze(0) if single else t for t in (q, k, v))
+    if tuple(k.shape) != tuple(v.shape):
+        raise ValueError(f"value shape should be {list(k.shape)}: but got {tuple(v.shape)}")
+    if q.shape[2] % k.shape[2]:
+        raise ValueError("The number of query heads must be a multiple of key/value heads, but got "
+                         f"{q.shape[2]} vs {k.shape[2]}")
     groups = q.shape[2] // k.shape[2]
     if groups > 1:
         k, v = (_T["repeat_interleave"](t, groups, 2) for t in (k, v))
@@ -244,15 +270,43 @@ def dot_product_attention(query: Any, key: Any, value: Any, bias: Any = None, ma
     logits = _T["einsum"]("btnh,bsnh->bnts", q, k) * size
     if bias is not None:
         logits = logits + _as_array(bias).tensor.to(logits.array.dtype)
-    keep = None if mask is None else _as_array(mask).tensor
-    if is_causal:
-        causal = _wrap(_np.tril(_np.ones(tuple(logits.shape[-2:]), bool)))
-        keep = causal if keep is None else keep & causal
+    keep = _looks_at(tuple(logits.shape[-2:]), mask, is_causal, local_window_size,
+                     key_value_seq_lengths)
     if keep is not None:
         low = logits.new_full((), -0.7 * float(_np.finfo(logits.array.dtype).max))
         logits = _T["where"](keep, logits, low)
     y = _T["einsum"]("bnts,bsnh->btnh", _T["softmax"](logits, -1), v)
-    return _make(y[0] if single else y)
+    if query_seq_lengths is not None:
+        there = _within(y.shape[1], query_seq_lengths)
+        y = _T["where"](there.unsqueeze(-1).unsqueeze(-1), y, y.new_zeros(()))
+    found = _make(y[0] if single else y)
+    if not return_residual:
+        return found
+    total = _T["logsumexp"](logits.to(_np.dtype(_np.float32)), -1).transpose(1, 2)
+    return found, _make(total[0] if single else total)
+
+
+def _within(n: int, lengths: Any) -> Any:
+    """(batch, n): is a place one of an example's?"""
+    return _wrap(_np.arange(n)) < _as_array(lengths).tensor.reshape((-1, 1))
+
+
+def _looks_at(shape: tuple[int, int], mask: Any, is_causal: bool, window: Any, lengths: Any) -> Any:
+    """Where a query may look at a key, for logits (..., queries, keys); None: everywhere."""
+    keep = None if mask is None else _as_array(mask).tensor
+    if keep is not None and keep.array.dtype != bool:
+        raise ValueError(f"mask dtype should be bool, but got {keep.array.dtype.name}")
+    off = _np.arange(shape[1]) - _np.arange(shape[0])[:, None]
+    near = off <= 0 if is_causal else _np.ones(shape, bool)
+    if window is not None:
+        before, after = (window, window) if isinstance(window, int) else window
+        near = near & (off >= -before) & (off <= after)
+    if is_causal or window is not None:
+        keep = _wrap(near) if keep is None else keep & _wrap(near)
+    if lengths is not None:
+        there = _within(shape[1], lengths).unsqueeze(1).unsqueeze(1)
+        keep = there if keep is None else keep & there
+    return keep
 
 
 __all__ = ["celu", "dot_product_attention", "elu", "gelu", "glu", "hard_sigmoid", "hard_silu",
