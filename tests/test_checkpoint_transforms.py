@@ -170,3 +170,48 @@ def test_a_custom_rule_in_a_transform_that_begins_in_the_region() -> None:
     assert np.allclose(af.grad(lambda y: steps(y).sum())(at.detach()).item(), sum(
         f * (-0.7) * ((1 - np.tanh(v) ** 2) ** 2 - 2 * np.tanh(v) ** 2 / np.cosh(v) ** 2)
         for f, v in ((1, 1.1), (0.9, 0.99))))
+
+
+def _writes_twice(x: Any) -> Any:
+    v = x * 1
+    v.sigmoid_()
+    v.cos_()
+    return v.sum()
+
+
+def _writes_over_a_view(x: Any) -> Any:
+    v = x.logsumexp(dim=0, keepdim=True)
+    w = v.expand(2, 1, 2)
+    v.sigmoid_()
+    v.cos_()
+    return (v * 0.5).sum() + (w * 0.7).sum()
+
+
+@pytest.mark.parametrize("region", [_writes_twice, _writes_over_a_view])
+@pytest.mark.parametrize("reentrant", [True, False])
+def test_a_residual_that_the_region_overwrites_is_found(region: Any, reentrant: bool) -> None:
+    """Made again, it is overwritten again: the error of a run without checkpoint, no numbers."""
+    x = ad.tensor([[0.3, 0.5], [0.7, -0.2]], requires_grad=True)
+    for run in (region, lambda y: checkpoint(region, y, use_reentrant=reentrant)):
+        with pytest.raises(AutogradError, match="modified by an inplace operation") as error:
+            run(x).backward()
+        assert "saved by SigmoidBackward0" in str(error.value)
+    with pytest.raises(AutogradError, match="modified by an inplace operation"):
+        ad.func.grad(lambda y: checkpoint(region, y, use_reentrant=reentrant))(x.detach())
+
+
+def test_what_is_overwritten_for_nobody_is_no_error() -> None:
+    """The region ends before a write that comes after the last residual; a residual that no
+    derivative reads may be overwritten."""
+    def after(x: Any) -> Any:
+        v = x.exp()
+        v.mul_(2)
+        return v.sum()
+
+    def unread(x: Any) -> Any:
+        _writes_twice(x)
+        return (x * x).sum()
+    x = ad.tensor([0.3, 0.5], requires_grad=True)
+    for region, want in ((after, 2 * np.exp([0.3, 0.5])), (unread, [0.6, 1.0])):
+        found = ad.autograd.grad(checkpoint(region, x, use_reentrant=False), x)[0]
+        np.testing.assert_allclose(found.numpy(), want, rtol=1e-6)

@@ -100,6 +100,10 @@ class _Frame:
                 self.run()
         except _Stop:
             pass
+        for i, saved in collect.kept:
+            if _written(saved):              # by the region itself: an error for who reads it
+                self.values[i] = saved
+        collect.kept.clear()                 # (regions inside of this one live on, with the hook)
         self.filled = True
         if collect.seen != len(self.seen):
             last = self.seen[min(collect.seen, len(self.seen) - 1)] if self.seen else None
@@ -172,6 +176,7 @@ class _Collect(_Hooks):
     def __init__(self, frame: _Frame) -> None:
         super().__init__(frame)
         self.seen, self.last = 0, frame.last()
+        self.kept: list[tuple[int, Any]] = []        # what was collected, until it is looked at
         self.near = frame.seen[self.last][-1] if self.last > 0 else 0
         self.told = self.near > 0 or not frame.early_stop
 
@@ -193,6 +198,7 @@ class _Collect(_Hooks):
                 _differs(i, old, (array.shape, array.dtype, *of))
             if frame.holders[i]() is not None:
                 frame.values[i] = array if type(array) is ndarray else _plain(saved)
+                self.kept.append((i, saved))
             if frame.early_stop:
                 if i >= self.last:
                     self.seen = len(frame.seen)
@@ -203,6 +209,15 @@ class _Collect(_Hooks):
 
     def unpack(self, packed: Any, node: Any) -> Any:
         return _plain(packed.value)
+
+
+def _written(saved: Any) -> bool:
+    """Whether a residual was written to since it was saved."""
+    if type(saved) is OutRef:
+        return bool(saved.cell.version != saved.version)
+    if type(saved) is Kept:
+        return bool(saved.tensor._cell.version != saved.version)
+    return saved._cell is not None and saved._cell.version != 0
 
 
 def _plain(saved: Any) -> Tensor:
@@ -278,7 +293,10 @@ class _Pack(_Hooks):
             if found is None:
                 raise CheckpointError("torch.utils.checkpoint: a residual of the region was not "
                                       "made again by its recomputation")
-        return found if isinstance(found, Tensor) else wrap(found)
+        if type(found) is ndarray:
+            return wrap(found)
+        return found if isinstance(found, Tensor) and not _written(found) else wrap(
+            value_of(found, node))
 
 
 class _Inputs:

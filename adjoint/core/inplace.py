@@ -36,7 +36,6 @@ from adjoint.core.tensor import (
     bump,
     edge_of,
     named,
-    out_ref,
     take_full_path,
     wrap,
 )
@@ -333,13 +332,12 @@ def shadow(t: Tensor) -> Tensor:
 
 
 def share_output_cell(node: Any, target: Tensor) -> None:
-    """A saved output of an in-place op lives in the target's storage: watch that one's version."""
-    if node.saved is None:
-        return
+    """A saved output of an in-place op lives in the target's storage: watch that one's version.
+    Whoever was told of the output looks there too."""
     cell = target._cell
-    node.saved = tuple(
-        out_ref(target.array, cell, 0, cell.version)
-        if type(s) is OutRef and s.index == 0 and cell is not None else s for s in node.saved)
+    for s in node.saved if cell is not None and node.saved is not None else ():
+        if type(s) is OutRef and s.index == 0:
+            s.array, s.cell, s.version = target.array, cell, cell.version
 
 
 def reaches(array: Any) -> list[tuple[int, int]]:
