@@ -14,7 +14,7 @@ import pytest
 
 import adjoint as ad
 from adjoint import nn
-from adjoint.nn.flex_attention import create_block_mask, flex_attention
+from adjoint.nn.attention.flex_attention import create_block_mask, flex_attention
 from adjoint.utils import _pytree
 from adjoint.utils.flop_counter import FlopCounterMode
 from adjoint.vision import ops

@@ -14,7 +14,7 @@ import adjoint.nn.functional as F
 from adjoint import _jit_internal as internal
 from adjoint import _ops
 from adjoint.base.errors import NotSupported
-from adjoint.nn.attention_bias import (
+from adjoint.nn.attention.bias import (
     CausalBias,
     CausalVariant,
     causal_lower_right,

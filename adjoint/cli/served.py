@@ -12,8 +12,6 @@ RENAMED = {
         "make_functional", "vmap")},
     "torch._vmap_internals": "adjoint._functorch.functional",
     "torch.functional": "adjoint",
-    "torch.nn.attention.bias": "adjoint.nn.attention_bias",
-    "torch.nn.attention.flex_attention": "adjoint.nn.flex_attention",
     "torch.nn.modules._functions": "adjoint.nn.functional",
     "torch.cuda.amp.autocast_mode": "adjoint.cuda.amp",
     "torch.cuda.amp.grad_scaler": "adjoint.cuda.amp",

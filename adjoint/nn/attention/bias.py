@@ -109,4 +109,4 @@ def _two(name: str, size: tuple[int, ...]) -> tuple[int, int]:
     return size[0], size[1]
 
 
-__getattr__ = missing("adjoint.nn.attention_bias")
+__getattr__ = missing("adjoint.nn.attention.bias")

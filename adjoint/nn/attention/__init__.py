@@ -10,7 +10,7 @@ from typing import Any
 from adjoint.base.errors import missing
 
 __all__ = ["SDPBackend", "sdpa_kernel"]
-_MODULES = {"bias": "adjoint.nn.attention_bias", "flex_attention": "adjoint.nn.flex_attention"}
+_MODULES = ("bias", "flex_attention")
 
 
 class SDPBackend(enum.IntEnum):
@@ -39,9 +39,9 @@ def sdpa_kernel(backends: Any, set_priority: bool = False) -> Iterator[None]:
 
 
 def __getattr__(name: str) -> Any:
-    """`bias` and `flex_attention`, which PyTorch has as modules of this one."""
+    """The modules of this one, imported when they are asked for."""
     if name in _MODULES:
-        return import_module(_MODULES[name])
+        return import_module(f"{__name__}.{name}")
     return _absent(name)
 
 
