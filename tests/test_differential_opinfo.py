@@ -141,20 +141,11 @@ ON_PURPOSE: dict[str, dict[str, str]] = {
     },
     "refused bool": {
         **dict.fromkeys(
-            "__rmatmul__ bucketize einsum index_reduce.amax index_reduce.amin index_reduce.prod"
-            " inner kthvalue linalg.lu linalg.lu_factor_ex linalg.multi_dot log_softmax"
-            " masked.cumprod masked.cumsum masked.log_softmax masked.median masked.softmax matmul"
-            " mm nn.functional.adaptive_avg_pool1d nn.functional.batch_norm"
-            " nn.functional.batch_norm.without_cudnn nn.functional.bilinear nn.functional.linear"
-            " nn.functional.local_response_norm searchsorted softmax tensordot".split(), EMPTY),
-        **dict.fromkeys("masked.norm masked.softmin".split(), "refused with another builtin"),
+            "index_reduce.amax index_reduce.amin index_reduce.prod linalg.lu linalg.lu_factor_ex"
+            " masked.cumprod masked.cumsum masked.median tensordot".split(), EMPTY),
     },
     "refused int64": {
-        **dict.fromkeys(
-            "linalg.lu linalg.lu_factor_ex log_softmax masked.log_softmax masked.softmax"
-            " masked.softmin nn.functional.adaptive_avg_pool1d nn.functional.batch_norm"
-            " nn.functional.batch_norm.without_cudnn nn.functional.softmin softmax".split(), EMPTY),
-        "masked.norm": "refused with another builtin",
+        **dict.fromkeys("linalg.lu linalg.lu_factor_ex".split(), EMPTY),
         "round.decimals_0": "computed, in PyTorch refused",
     },
     "refused bfloat16": {
