@@ -215,9 +215,8 @@ def _written(saved: Any) -> bool:
     """Whether a residual was written to since it was saved."""
     if type(saved) is OutRef:
         return bool(saved.cell.version != saved.version)
-    if type(saved) is Kept:
-        return bool(saved.tensor._cell.version != saved.version)
-    return saved._cell is not None and saved._cell.version != 0
+    t, version = (saved.tensor, saved.version) if type(saved) is Kept else (saved, 0)
+    return t._cell is not None and bool(t._cell.version != version)
 
 
 def _plain(saved: Any) -> Tensor:

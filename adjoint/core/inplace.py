@@ -335,7 +335,9 @@ def share_output_cell(node: Any, target: Tensor) -> None:
     """A saved output of an in-place op lives in the target's storage: watch that one's version.
     Whoever was told of the output looks there too."""
     cell = target._cell
-    for s in node.saved if cell is not None and node.saved is not None else ():
+    if cell is None or node.saved is None:
+        return
+    for s in node.saved:
         if type(s) is OutRef and s.index == 0:
             s.array, s.cell, s.version = target.array, cell, cell.version
 
