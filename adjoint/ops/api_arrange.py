@@ -325,6 +325,9 @@ def _triangle(f: Any, row: int, col: int, offset: int, dtype: Any) -> Any:
     kind = I64 if dtype is None else to_numpy(dtype)
     if kind.kind != "i" or kind.itemsize < 4:
         raise lacking(f"{f.__name__}", kind)
+    for name, count in (("row", row), ("col", col)):
+        if count < 0:
+            raise ArgumentError(f"{name} must be non-negative, got{count}")
     return wrap(np.stack(f(row, offset, col)).astype(kind))
 
 
@@ -368,6 +371,8 @@ def vander(x: Any, N: Any = None, increasing: bool = False) -> Any:
     need_rank("vander", (x, 1))
     from adjoint.ops.pointwise import pow_op
     n = x.shape[0] if N is None else N
+    if n < 0:
+        raise ArgumentError(f"N must be non-negative, got {n}")
     powers = np.arange(n) if increasing else np.arange(n)[::-1]
     return pow_op(unsqueeze_op(x, dim=1), powers.astype(dtype_of(x)))
 

@@ -12,6 +12,7 @@ from adjoint.base.dtypes import (
     default_dtype,
     default_of,
     fitting,
+    held,
     is_inexact,
     native,
     of_numpy,
@@ -426,8 +427,9 @@ def full(size: Any, fill_value: Any, *, out: Any = None, dtype: Any = None, layo
         raise DTypeError("full(): argument 'size' (position 1) must be tuple of ints, not int")
     value = fill_value.item() if isinstance(fill_value, Tensor) else fill_value
     kind = {bool: "b", int: "i", complex: "c"}.get(type(value), "f")
-    return finish_made(out, make(shape_of((size,)), _dtype(of_out(dtype, out), default_of(kind)),
-                                 value, device, requires_grad))
+    kind = _dtype(of_out(dtype, out), default_of(kind))
+    return finish_made(out, make(shape_of((size,)), kind, held(value, kind), device,
+                                 requires_grad))
 
 
 def no_tensor(name: str, x: Any) -> DTypeError:
@@ -481,7 +483,8 @@ def full_like(input: Tensor, fill_value: Any, *, dtype: Any = None, layout: Any 
     """`full` of the shape, dtype and device of `input`."""
     if type(input) in SPARSE and layout is not strided:
         refuse_filled("full_like", True, input.layout)
-    return make(tuple(input.array.shape), _dtype(dtype, input.array.dtype), fill_value,
+    kind = _dtype(dtype, input.array.dtype)
+    return make(tuple(input.array.shape), kind, held(fill_value, kind),
                 device if device is not None else device_name(input), requires_grad,
                 order_like(input, memory_format))
 
@@ -508,7 +511,8 @@ for _name, _fill in (("new_zeros", 0), ("new_ones", 1), ("new_empty", None)):
 def new_full(self: Tensor, size: Any, fill_value: Any, *, dtype: Any = None, device: Any = None,
              requires_grad: bool = False, layout: Any = None, pin_memory: bool = False) -> Tensor:
     """`full` with this tensor's dtype and device."""
-    return make(shape_of((size,)), _dtype(dtype, self.array.dtype), fill_value,
+    kind = _dtype(dtype, self.array.dtype)
+    return make(shape_of((size,)), kind, held(fill_value, kind),
                 device if device is not None else device_name(self), requires_grad)
 
 

@@ -8,7 +8,16 @@ from typing import Any
 import numpy as np
 
 from adjoint.base.aval import MetaArray
-from adjoint.base.dtypes import I64, default_dtype, default_of, is_inexact, scalar_type, to_numpy
+from adjoint.base.dtypes import (
+    I64,
+    default_dtype,
+    default_of,
+    is_float,
+    is_inexact,
+    of_numpy,
+    scalar_type,
+    to_numpy,
+)
 from adjoint.base.errors import ArgumentError, DTypeError, ShapeError
 from adjoint.core.modes import warn
 from adjoint.core.rehearsal import call
@@ -91,6 +100,11 @@ def range_(start: Any, end: Any, step: Any = 1, **kwargs: Any) -> Tensor:
     warn("torch.range is deprecated and will be removed in a future release because its behavior "
          "is inconsistent with Python's range builtin. Instead, use torch.arange, which produces "
          "values in [start, end).")
+    if step == 0:
+        raise ArgumentError("step must be nonzero")
+    if (end - start) / step < 0:
+        raise ArgumentError("upper bound and lower bound inconsistent with step sign: "
+                            f"range({start}, {end}, {step})")
     count = int(math.floor((end - start) / step)) + 1
     out = kwargs.pop("out", None)
     kwargs["dtype"] = of_out(kwargs.get("dtype"), out) or default_dtype()
@@ -218,6 +232,11 @@ def _enter_window(name: str, form: Callable[..., Any], *names: str, **defaults: 
           layout: Any = None, device: Any = None, requires_grad: bool = False,
           out: Any = None, **kwargs: Any) -> Any:
         kind = default_dtype() if dtype is None else to_numpy(dtype)
+        if not is_float(kind):
+            raise DTypeError(f"{name} expects floating point dtypes, got: {of_numpy(kind).name}")
+        if window_length < 0:
+            raise ArgumentError(f"{name} requires non-negative window_length, got window_length="
+                                f"{window_length}")
         given = {**defaults, **dict(zip(names, args, strict=False)), **kwargs}
         w = np.ones(1) if window_length == 1 else form(_symmetric(window_length, periodic),
                                                        **given)
