@@ -405,7 +405,7 @@ class ArrayBox(Box):
 
 transpose = on_arrays(np.transpose)
 _METHODS = ("all any argmax argmin argpartition argsort clip conj conjugate cumprod cumsum "
-            "diagonal dot max mean min nonzero prod ptp ravel repeat round searchsorted sort "
+            "diagonal dot mean nonzero prod ptp ravel repeat round searchsorted sort "
             "squeeze std sum swapaxes take trace var").split()
 _BINARY = {"add": "add", "sub": "subtract", "mul": "multiply", "truediv": "true_divide",
            "floordiv": "floor_divide", "mod": "mod", "pow": "power", "matmul": "matmul"}

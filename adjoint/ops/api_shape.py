@@ -19,6 +19,7 @@ from adjoint.base.errors import (
 from adjoint.core.intercept import shown_as
 from adjoint.core.tensor import Size, Tensor, alias
 from adjoint.ops.api_common import (
+    exactly,
     given,
     need,
     numel,
@@ -28,7 +29,7 @@ from adjoint.ops.api_common import (
 )
 from adjoint.ops.device import channels_last_of, contiguous_format, in_order, preserve_format
 from adjoint.ops.family import broadcast_shapes as operands_shape
-from adjoint.ops.public import FUNCTIONS, known_as, planned, public, typed
+from adjoint.ops.public import FUNCTIONS, SPARSE, known_as, planned, public, typed
 from adjoint.ops.shape import (
     expand_op,
     flip_op,
@@ -548,4 +549,16 @@ def _clone_rules() -> Any:
 
 
 c_clone = _clone_rules()
+_narrow_out = exactly("Expected self.dtype() == output.dtype() to be true, but got false: "
+                      "{want} and {have}")
+
+
+@public()
+def narrow_copy(self: Any, dim: int, start: int, length: int, *, out: Any = None) -> Any:
+    """`narrow`, copied."""
+    if type(self) in SPARSE:
+        return self.narrow(dim, start, length)
+    return _narrow_out(out, c_clone(self.narrow(dim, start, length)))
+
+
 __all__ = ["c_clone", "contiguous_copy", "expand", "movedim", "permute", "reshape_", "view"]

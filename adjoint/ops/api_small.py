@@ -45,7 +45,6 @@ from adjoint.ops.api_common import (
     undifferentiated,
     value,
 )
-from adjoint.ops.api_shape import c_clone
 from adjoint.ops.device import check, memory_format
 from adjoint.ops.family import batch_broadcast, broadcast_shapes, promote
 from adjoint.ops.pointwise import (
@@ -70,7 +69,7 @@ from adjoint.ops.pointwise import (
     sub,
     where_op,
 )
-from adjoint.ops.public import FUNCTIONS, METHODS, SPARSE, known_as, planned, public, typed
+from adjoint.ops.public import FUNCTIONS, METHODS, known_as, planned, public, typed
 from adjoint.ops.shape import clone_op, reshape
 
 
@@ -431,18 +430,6 @@ def fill(input: Any, value: Any) -> Any:
 def detach_copy(input: Any) -> Any:
     """A copy without history."""
     return clone_op(input.detach())
-
-
-_narrow_out = exactly("Expected self.dtype() == output.dtype() to be true, but got false: "
-                      "{want} and {have}")
-
-
-@public()
-def narrow_copy(self: Any, dim: int, start: int, length: int, *, out: Any = None) -> Any:
-    """`narrow`, copied."""
-    if type(self) in SPARSE:
-        return self.narrow(dim, start, length)
-    return _narrow_out(out, c_clone(FUNCTIONS["narrow"](self, dim, start, length)))
 
 
 @public()

@@ -426,8 +426,8 @@ def full(size: Any, fill_value: Any, *, out: Any = None, dtype: Any = None, layo
     if isinstance(size, (int, np.integer)):
         raise DTypeError("full(): argument 'size' (position 1) must be tuple of ints, not int")
     value = fill_value.item() if isinstance(fill_value, Tensor) else fill_value
-    kind = {bool: "b", int: "i", complex: "c"}.get(type(value), "f")
-    kind = _dtype(of_out(dtype, out), default_of(kind))
+    follows = default_of({bool: "b", int: "i", complex: "c"}.get(type(value), "f"))
+    kind = _dtype(of_out(dtype, out), follows)
     return finish_made(out, make(shape_of((size,)), kind, held(value, kind), device,
                                  requires_grad))
 

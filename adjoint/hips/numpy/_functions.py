@@ -164,7 +164,9 @@ def of_numpy(name: str) -> Any:
 
 
 for _name in ("max", "min"):
-    setattr(ArrayBox, _name, of_numpy(_name))
+    _method = of_numpy(_name)
+    _method.__doc__ = f"`numpy.{_name}`."
+    setattr(ArrayBox, _name, _method)
 __all__ = ["array", "array_from_args", "asarray", "astype", "c_", "concatenate",
            "concatenate_args", "full", "iscomplexobj", "isrealobj",
            "linspace", "make_diagonal", "metadata", "ndim", "r_", "shape", "size"]
