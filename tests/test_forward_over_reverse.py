@@ -75,5 +75,5 @@ def test_backward_of_a_dual_tensor_accumulates_the_gradient_of_its_primal() -> N
         loss.backward()
         assert fwAD.unpack_dual(x.grad).tangent is None
     assert x.grad.tolist() == [3.0, 12.0]
-    with pytest.raises(RuntimeError, match="not available inside of a functional transform"):
+    with pytest.raises(RuntimeError, match="called inside a functorch transform"):
         ad.func.jvp(lambda v: (v ** 2).sum().backward(), (ad.ones(2),), (ad.ones(2),))

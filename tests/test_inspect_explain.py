@@ -67,7 +67,7 @@ def test_relu_of_linear_tells_what_is_saved_and_why() -> None:
     assert [m.node for m in e.moves] == ["ReluBackward0", "AddBackward0", "MmBackward0"]
     mm, add, relu = e.steps
     assert {s.name for s in mm.saved} == {"x", "W"} and add.saved == []
-    assert relu.saved[0].name == "y" and "out > 0" in relu.saved[0].why
+    assert relu.saved[0].name == "y" and "out <= 0" in relu.saved[0].why
     assert relu.nbytes == 2 * 4 * 4 and mm.nbytes == 0 and e.nbytes == 32
     assert all(s.shared == "a leaf that requires grad" for s in mm.saved)
 

@@ -128,6 +128,8 @@ def test_donated_arrays(name: str) -> None:
         jit(lambda x, y, z: x + z + y.sum(), donate_argnums=(0, 1))(x, y, z)
     assert [a.is_deleted() for a in (x, y, z)] == [True, False, False]
     with pytest.raises(RuntimeError, match=r"Array has been deleted with shape=float32\[3\]"):
+        np.asarray(x)
+    with pytest.raises((RuntimeError, ValueError), match="deleted"):
         x + 1
     named = n.arange(3.0)
     jit(lambda a, b: a + b, donate_argnames="b")(z, b=named)

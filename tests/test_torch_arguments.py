@@ -191,7 +191,7 @@ def test_integers_are_divided_exactly() -> None:
 
 
 @pytest.mark.parametrize("call, kind, words", [
-    (lambda: ad.func.vmap(abs, in_dims="a")(x), ValueError, "expected in_dims to be int or a"),
+    (lambda: ad.func.vmap(abs, in_dims="a")(x), ValueError, "expected `in_dims` to be int or a"),
     (lambda: ad.func.jacrev(abs, argnums="a")(x), RuntimeError, "argnums must be int or Tuple"),
     (lambda: ad.lstm_cell(1, 2, 3, 4), TypeError, "'input' .position 1. must be Tensor, not int"),
     (lambda: ad.gru_cell(x, None, x, x), TypeError, "must be Tensor, not NoneType"),

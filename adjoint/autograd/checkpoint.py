@@ -102,7 +102,7 @@ class _Frame:
             pass
         for i, saved in collect.kept:
             if _written(saved):              # by the region itself: an error for who reads it
-                self.values[i] = saved
+                self.values[i] = (saved,)
         collect.kept.clear()                 # (regions inside of this one live on, with the hook)
         self.filled = True
         if collect.seen != len(self.seen):
@@ -294,8 +294,7 @@ class _Pack(_Hooks):
                                       "made again by its recomputation")
         if type(found) is ndarray:
             return wrap(found)
-        return found if isinstance(found, Tensor) and not _written(found) else wrap(
-            value_of(found, node))
+        return wrap(value_of(found[0], node)) if type(found) is tuple else found
 
 
 class _Inputs:

@@ -115,9 +115,9 @@ def linearize(func: Callable[..., Any], *primals: Any, has_aux: bool = False) ->
         if flatten(tangents)[1] != spec:
             _check(leaves, (), (spec, flatten(tangents)[1]))
         for i, (p, t) in enumerate(zip(leaves, flatten(tangents)[0], strict=True)):
-            if tuple(p.shape) != np.shape(t):
+            if np.shape(p) != np.shape(t):
                 raise ArgumentError(f"tangent:{i} with shape {list(np.shape(t))} in flattened "
-                                    f"pytree doesn't match the shape {list(p.shape)} of the "
+                                    f"pytree doesn't match the shape {list(np.shape(p))} of the "
                                     "corresponding primal: tangents of linearize's function have "
                                     "its inputs' shapes")
         return jvp(func, primals, tangents, has_aux=has_aux)[1]

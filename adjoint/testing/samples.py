@@ -293,6 +293,11 @@ def _spd(*shape: int) -> Any:
     return a @ np.swapaxes(a, -1, -2) + np.eye(shape[-1])
 
 
+def _apart(n: int) -> Any:
+    """A general matrix whose eigenvalues are apart: no rounding turns an eigenvector around."""
+    return np.diag(1.0 + 1.5 * np.arange(n)) + 0.3 * r(n, n)
+
+
 def _systems() -> dict[str, list[Sample]]:
     tri = {"upper": True, "unit": False}
     whole = {"dims": (0, 1), "norm": "ortho", "inverse": False}
@@ -309,7 +314,7 @@ def _systems() -> dict[str, list[Sample]]:
         "lu_permutation": [((np.array([[3, 2, 3], [1, 3, 3]], np.int32),),
                             {"m": 3, "dtype": np.float64})],
         "linalg_lu": [((r(2, 3, 3),), {}), ((r(4, 2),), {}), ((r(2, 4),), {})],
-        "linalg_eigh": [((_spd(2, 3, 3),), {"uplo": "L"})], "linalg_eig": [((_spd(3, 3),), {})],
+        "linalg_eigh": [((_spd(2, 3, 3),), {"uplo": "L"})], "linalg_eig": [((_apart(3),), {})],
         "linalg_svd": [((r(2, 3, 3),), {}), ((r(4, 2),), {}), ((r(2, 4),), {})],
         "linalg_matrix_exp": [((r(2, 3, 3),), {}), ((c(2, 2),), {})],
         "linalg_pinv": [((r(4, 2),), {"rtol": 1e-12}), ((r(2, 4),), {"rtol": 1e-12})],
