@@ -292,9 +292,9 @@ class _Pack(_Hooks):
             if found is None:
                 raise CheckpointError("torch.utils.checkpoint: a residual of the region was not "
                                       "made again by its recomputation")
-        if type(found) is ndarray:
-            return wrap(found)
-        return wrap(value_of(found[0], node)) if type(found) is tuple else found
+        if type(found) is tuple:
+            found = value_of(found[0], node)         # (raises)
+        return found if isinstance(found, Tensor) else wrap(found)
 
 
 class _Inputs:
