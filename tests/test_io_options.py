@@ -280,3 +280,19 @@ def test_files_that_cannot_say_whether_they_are_seekable() -> None:
         out = io.BytesIO()
         ad.save({"a": ad.arange(3)}, out, _use_new_zipfile_serialization=zipped)
         assert ad.load(Least(out.getvalue()))["a"].tolist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize("old", [False, True])
+def test_steps_of_tensors_without_elements_are_kept(old: bool) -> None:
+    """What is empty comes back with the steps that it had, and is written with PyTorch's."""
+    torch = pytest.importorskip("torch")
+    for make in (lambda t: t.zeros(0, 4), lambda t: t.zeros(2, 3)[2:].t(), lambda t: t.zeros(2, 0)):
+        for here, there in ((ad, torch), (torch, ad)):
+            buffer, x = io.BytesIO(), make(here)
+            here.save(x, buffer, _use_new_zipfile_serialization=not old)
+            buffer.seek(0)
+            assert tuple(there.load(buffer).stride()) == tuple(x.stride())
+    buffer = io.BytesIO()
+    torch.save(torch.zeros(0, 4).t(), buffer)
+    buffer.seek(0)
+    assert ad.load(buffer).stride() == (1, 4)

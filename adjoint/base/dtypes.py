@@ -140,8 +140,9 @@ def of_numpy(dtype: np.dtype[Any]) -> DType:
         ordered = dtype.newbyteorder("=")
         if ordered in _OF_NUMPY:
             return _OF_NUMPY[ordered]
-        raise DTypeError(f"dtype {dtype} has no tensor type; accepted: "
-                         f"{', '.join(_OF_NAME)}") from None
+        kind = dtype.type
+        raise DTypeError(f"can't convert np.ndarray of type {kind.__module__}.{kind.__name__}. The "
+                         f"only supported types are: {', '.join(_OF_NAME)}") from None
 
 
 def native(array: Any) -> Any:
@@ -166,6 +167,19 @@ _CPP_TYPES = {"float32": "float", "float64": "double", "float16": "c10::Half", "
               "int32": "int", "int16": "short int", "int8": "signed char",
               "uint8": "unsigned char", "bool": "bool", "complex64": "c10::complex<float>",
               "complex128": "c10::complex<double>", "bfloat16": "c10::BFloat16"}
+
+
+_FIXED_TYPES = {"int64": "int64_t", "int16": "int16_t", "int8": "int8_t", "uint8": "uint8_t",
+                "uint16": "uint16_t", "uint32": "uint32_t", "uint64": "uint64_t"}
+
+
+def fixed_type(dtype: Any) -> str:
+    """PyTorch's name of a dtype where its messages speak of a number that does not fit.
+
+    >>> fixed_type(I64)
+    'int64_t'
+    """
+    return _FIXED_TYPES.get(of_numpy(dtype).name) or cpp_type(dtype)
 
 
 def cpp_type(dtype: Any) -> str:
@@ -417,7 +431,7 @@ def fitting(number: int, dtype: np.dtype[Any]) -> int:
         return number
     if dtype.kind == "u" and -info.max <= number < 0:
         return number + int(info.max) + 1
-    raise ArgumentError(f"value cannot be converted to type {cpp_type(dtype)} without overflow: "
+    raise ArgumentError(f"value cannot be converted to type {fixed_type(dtype)} without overflow: "
                         f"{number} does not lie between {info.min} and {info.max}")
 
 
@@ -440,8 +454,8 @@ def held(number: Any, dtype: np.dtype[Any]) -> Any:
         fits = (not finite or abs(number) < 3e38 and dtype.itemsize > 2
                 or abs(number) <= float(finfo(dtype).max))
     if not fits:
-        raise ArgumentError(f"value cannot be converted to type {cpp_type(dtype)} without overflow:"
-                            f" {number} has no place in it")
+        raise ArgumentError(f"value cannot be converted to type {fixed_type(dtype)} without "
+                            f"overflow: {number} has no place in it")
     return fitting(int(number), dtype) if kind in "iu" else number
 
 

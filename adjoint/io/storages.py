@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from adjoint.base.aval import contiguous_strides
 from adjoint.base.dtypes import DType, of_numpy
 from adjoint.core.tensor import owner_of
 
@@ -78,7 +79,9 @@ class StorageTable:
             array = self._arrays[key][0]
             step = array.itemsize
             offset = (_start(array) - _start(memory)) // step
-            stride = tuple(s // step for s in array.strides)
+            at = array.strides if array.size or any(array.strides) else contiguous_strides(
+                array.shape, step)      # (NumPy has 0 where there is nothing to step over)
+            stride = tuple(s // step for s in at)
             self._placed[key] = Placed(len(self.storages) - 1, offset, stride)
 
 

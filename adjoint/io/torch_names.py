@@ -112,7 +112,8 @@ class Storage:
                                   f"{offset}) needs {end} elements of {dtype.name}; its storage "
                                   f"has {self.raw.nbytes // itemsize}")
         if not self.raw.nbytes:
-            return np.empty(size, dtype.dtype)
+            return np.lib.stride_tricks.as_strided(np.empty(0, dtype.dtype), size,
+                                                   [s * itemsize for s in stride])
         return np.ndarray(size, dtype.dtype, self.raw, offset * itemsize,  # its base: shared
                           tuple(s * itemsize for s in stride))
 

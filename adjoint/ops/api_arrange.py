@@ -20,7 +20,6 @@ from adjoint.ops.api_common import (
     finish_same,
     need,
     need_kernel,
-    need_rank,
     numel,
     one_dim,
     raw,
@@ -31,7 +30,7 @@ from adjoint.ops.index import index_op
 from adjoint.ops.linalg import matmul_op
 from adjoint.ops.moments import norm_op
 from adjoint.ops.pointwise import add, clamp_min, mul, sqrt, sub
-from adjoint.ops.public import known_as, planned, public, typed
+from adjoint.ops.public import FUNCTIONS, known_as, planned, public, typed
 from adjoint.ops.reduce import sum_op
 from adjoint.ops.shape import (
     cat_op,
@@ -148,7 +147,9 @@ def unfold(input: Any, dimension: int, size: int, step: int) -> Any:
     n = input.shape[d]
     if step <= 0:
         raise ArgumentError(f"step is {step} but must be > 0")
-    if not 0 <= size <= n:
+    if size < 0:
+        raise ArgumentError(f"size is {size} but must be >= 0")
+    if size > n:
         raise ShapeError(f"maximum size for tensor at dimension {d} is {n} but size is {size}")
     return windows_op(input, dim=d, size=int(size), step=int(step))
 
@@ -298,11 +299,17 @@ def meshgrid(*tensors: Any, indexing: Any = None) -> Any:
     return tuple(out)
 
 
+def _vectors(name: str, *tensors: Any) -> None:
+    for t in tensors:
+        if len(t.shape) != 1:
+            raise ShapeError(f"Expect a 1D vector, but got shape {list(t.shape)}: {name}")
+
+
 @public(method=False)
 @typed
 def cartesian_prod(*tensors: Any) -> Any:
     """All combinations of elements of vectors, one per row."""
-    need_rank("cartesian_prod", *((t, 1) for t in tensors))
+    _vectors("cartesian_prod", *tensors)
     if len(tensors) == 1:
         return tensors[0]
     grids = meshgrid(*tensors, indexing="ij")
@@ -313,7 +320,9 @@ def cartesian_prod(*tensors: Any) -> Any:
 @typed
 def combinations(input: Any, r: int = 2, with_replacement: bool = False) -> Any:
     """All combinations of r elements of a vector, one per row."""
-    need_rank("combinations", (input, 1))
+    _vectors("combinations", input)
+    if r < 0:
+        raise ArgumentError(f"Expect a non-negative number, but got {r}")
     pick = itertools.combinations_with_replacement if with_replacement else itertools.combinations
     if not r:
         return index_op(input, np.zeros(0, np.int64), dims=(0,))
@@ -352,7 +361,13 @@ def triu_indices(row: int, col: int, offset: int = 0, *, dtype: Any = None, devi
 @typed
 def block_diag(*tensors: Any) -> Any:
     """A matrix with the operands as blocks on its diagonal."""
-    blocks = [reshape(t, (1, -1)) if len(t.shape) < 2 else t for t in tensors]
+    for k, t in enumerate(tensors):
+        if len(t.shape) > 2:
+            raise ShapeError("torch.block_diag: Input tensors must have 2 or fewer dimensions. "
+                             f"Input {k} has {len(t.shape)} dimensions")
+    if not tensors:
+        return FUNCTIONS["empty"](1, 0)
+    blocks = [reshape(t, (1, numel(t))) if len(t.shape) < 2 else t for t in tensors]
     width = sum(b.shape[1] for b in blocks)
     rows, start = [], 0
     dtype = promote_dtypes(*(dtype_of(b) for b in blocks))
@@ -368,7 +383,8 @@ def block_diag(*tensors: Any) -> Any:
 @typed
 def vander(x: Any, N: Any = None, increasing: bool = False) -> Any:
     """Powers of a vector as columns."""
-    need_rank("vander", (x, 1))
+    if len(x.shape) != 1:
+        raise ShapeError(f"x must be a one-dimensional tensor. Got shape {list(x.shape)}")
     from adjoint.ops.pointwise import pow_op
     n = x.shape[0] if N is None else N
     if n < 0:

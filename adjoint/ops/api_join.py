@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from adjoint.base.dtypes import promote_dtypes
+from adjoint.base.dtypes import promote_dtypes, scalar_type
 from adjoint.base.errors import (
     ArgumentError,
     DTypeError,
@@ -200,17 +200,28 @@ def split(tensor: Any, split_size_or_sections: Any, dim: int = 0) -> Any:
     [adjoint.Size([2]), adjoint.Size([2]), adjoint.Size([1])]
     """
     need("split", tensor, argument="tensor")
+    _some_axis("split expects", tensor)
     d = one_dim(tensor, dim)
     n = tensor.shape[d] if len(tensor.shape) else 0
     if hasattr(split_size_or_sections, "__index__") and not getattr(
             split_size_or_sections, "ndim", 0):                 # (a tensor without axes, too)
         step = split_size_or_sections.__index__()
-        if step < 0 or (step == 0 and n):
-            raise ArgumentError(f"split expects split_size be positive, but got split_size={step}")
+        if step < 0:
+            raise ArgumentError("split expects split_size be non-negative, but got split_size="
+                                f"{step}")
+        if step == 0 and n:
+            raise ArgumentError("split_size can only be 0 if dimension size is 0, but got dimension"
+                                f" size of {n}")
         parts = _pieces(n, step) if n else [0]
     else:
+        if isinstance(split_size_or_sections, (float, complex, str)):
+            raise DTypeError("split_with_sizes(): argument 'split_sizes' (position 2) must be tuple"
+                             f" of ints, not {type(split_size_or_sections).__name__}")
         parts = [int(s) for s in split_size_or_sections]
-        if sum(parts) != n or any(p < 0 for p in parts):
+        if min(parts, default=0) < 0:
+            raise ArgumentError("split_with_sizes expects split_sizes have only non-negative "
+                                f"entries, but got split_sizes={parts}")
+        if sum(parts) != n:
             raise ShapeError(f"split_with_sizes expects split_sizes to sum exactly to {n} (input "
                              f"tensor's size at dimension {dim}), but got split_sizes={parts}")
         return split_with_sizes_op(tensor, sizes=tuple(parts), dim=d)
@@ -233,6 +244,7 @@ def chunk(input: Any, chunks: int, dim: int = 0) -> Any:
     3
     """
     need("chunk", input)
+    _some_axis("chunk expects", input)
     if chunks < 1:
         raise ArgumentError(f"chunk expects `chunks` to be greater than 0, got: {chunks}")
     d = one_dim(input, dim)
@@ -241,20 +253,40 @@ def chunk(input: Any, chunks: int, dim: int = 0) -> Any:
     return split_op(input, sizes=tuple(parts), dim=d)
 
 
+def _some_axis(what: str, x: Any) -> None:
+    if not len(x.shape):
+        raise ShapeError(f"{what} at least a 1-dimensional tensor, but got a tensor with 0 dims")
+
+
 def _pieces(n: int, step: int) -> list[int]:
     """Sizes of the pieces of `n` elements, `step` each but the last."""
     return [min(step, n - i) for i in range(0, n, step)]
+
+
+def _edges(given: Any) -> None:
+    """Refuse a tensor that can say neither where to cut nor into how many."""
+    what = "tensor_split expected tensor_indices_or_sections to"
+    if len(given.shape) > 1:
+        raise ShapeError(f"{what} be a zero-dimensional or one-dimensional tensor, but got a tensor"
+                         f" with {len(given.shape)} dims")
+    if dtype_of(given) != np.int64:
+        raise ArgumentError(f"{what} have dtype of long, but got {scalar_type(dtype_of(given))}")
 
 
 @public()
 @planned
 def tensor_split(input: Any, indices_or_sections: Any, dim: int = 0) -> Any:
     """Pieces between indices, or `sections` pieces whose sizes differ by at most one."""
+    _some_axis("tensor_split expected", input)
+    if isinstance(indices_or_sections, Tensor):
+        _edges(indices_or_sections)
     d = one_dim(input, dim)
     n = input.shape[d]
     given = raw(indices_or_sections)
     given = given.tolist() if isinstance(given, (np.ndarray, np.generic)) else given
     if isinstance(given, int):
+        if given < 1:
+            raise ArgumentError(f"number of sections must be larger than 0, got {given}")
         small, more = divmod(n, given)
         parts = [small + 1] * more + [small] * (given - more)
         edges = [sum(parts[:i]) for i in range(given + 1)]

@@ -193,10 +193,15 @@ def unflatten(input: Any, dim: int, sizes: Any) -> Any:
     >>> ad.zeros(3, 8).unflatten(1, (2, -1)).shape
     adjoint.Size([3, 2, 4])
     """
-    d = one_dim(input, dim)
+    d, sizes = one_dim(input, dim), tuple(sizes)
     shape = tuple(input.shape)
+    if not sizes:
+        raise ShapeError("unflatten: sizes must be non-empty")
+    if sizes.count(-1) > 1:
+        raise ShapeError("unflatten got an unexpected error: only one dimension can be inferred, "
+                         f"got sizes {list(sizes)}")
     try:
-        new = infer_size(tuple(sizes), shape[d], shape[d:d + 1])
+        new = infer_size(sizes, shape[d], shape[d:d + 1])
     except ShapeError:
         raise ShapeError(f"unflatten: Provided sizes {list(sizes)} don't multiply up to the size of"
                          f" dim {dim} ({shape[d]}) in the input tensor") from None
@@ -271,9 +276,9 @@ def expand_as(input: Any, other: Any) -> Any:
 
 @public()
 @planned
-def broadcast_to(input: Any, size: Any) -> Any:
+def broadcast_to(input: Any, *args: Any, size: Any = None) -> Any:
     """`input.expand(size)`."""
-    return expand(input, tuple(size))
+    return expand(input, tuple(sizes(given(args, size), "broadcast_to(): argument 'size'")))
 
 
 @public(method=False)
@@ -356,8 +361,11 @@ def permute(input: Any, *args: Any, dims: Any = None) -> Any:
     >>> ad.zeros(2, 3, 5).permute(2, 0, 1).shape
     adjoint.Size([5, 2, 3])
     """
-    order = normalize_dims(sizes(given(args, dims), "permute(): argument 'dims'"),
-                           len(input.shape))
+    wanted, rank = sizes(given(args, dims), "permute(): argument 'dims'"), len(input.shape)
+    order = tuple(normalize_dim(d, rank) for d in wanted)
+    if len(set(order)) != len(order):
+        raise ArgumentError(f"permute(): duplicate dims are not allowed. Got {tuple(wanted)} for "
+                            f"{rank} dimensions")
     if len(order) != len(input.shape):
         raise ShapeError(f"permute(sparse_coo): number of dimensions in the tensor input does not "
                          f"match the length of the desired ordering of dimensions i.e. input.dim() "

@@ -11,6 +11,7 @@ from adjoint.base.dtypes import (
     BOOL,
     default_dtype,
     finfo,
+    held,
     is_float,
     is_inexact,
     of_numpy,
@@ -337,6 +338,8 @@ def scalar_tensor(s: Any, *, dtype: Any = None, layout: Any = None, device: Any 
                   requires_grad: bool = False, pin_memory: bool = False) -> Any:
     """A 0-d tensor of one number in the default (or given) dtype."""
     kind = default_dtype() if dtype is None else to_numpy(dtype)
+    if isinstance(s, complex) and kind.kind != "c":
+        s = held(s, kind)
     return FUNCTIONS["tensor"](s, dtype=kind, device=device, requires_grad=requires_grad)
 
 
@@ -395,8 +398,8 @@ def frombuffer(buffer: Any, *, dtype: Any, count: int = -1, offset: int = 0,
     tensor([97, 98, 99], dtype=adjoint.uint8)
     """
     kind, size = to_numpy(dtype), memoryview(buffer).nbytes
-    if not size:
-        raise ArgumentError("both buffer length (0) and count (-1) must not be 0")
+    if not size or not count:
+        raise ArgumentError(f"both buffer length ({size}) and count ({count}) must not be 0")
     if not 0 <= offset < size:
         raise ArgumentError(f"offset ({offset} bytes) must be non-negative and no greater than "
                             f"buffer length ({size} bytes) minus 1")

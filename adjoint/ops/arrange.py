@@ -10,7 +10,7 @@ import numpy as np
 from numpy.lib.stride_tricks import as_strided
 
 from adjoint.base.aval import Aval, aval_of
-from adjoint.base.errors import DTypeError, ShapeError
+from adjoint.base.errors import ArgumentError, DTypeError, ShapeError
 from adjoint.core.autocast import in_float32
 from adjoint.core.op import Op, op
 from adjoint.core.tensor import mirrored
@@ -212,7 +212,24 @@ def view_as_complex(input: Any) -> Any:
     >>> ad.view_as_complex(ad.tensor([[1.0, 2.0]]))
     tensor([1.+2.j])
     """
+    if not len(input.shape):
+        raise ShapeError("Input tensor must have one or more dimensions: Tensor must have a last "
+                         "dimension of size 2")
+    array = input.array
+    if type(array) is np.ndarray and array.size and array.shape[-1] == 2:
+        _paired(array)
     return view_as_complex_op(input)
+
+
+def _paired(array: Any) -> None:
+    """Refuse memory in which the two numbers of a pair do not lie side by side, as PyTorch does."""
+    *steps, last = (s // array.itemsize for s in array.strides)
+    if last != 1:
+        raise ArgumentError("Tensor must have a last dimension with stride 1: it is "
+                            f"{last}; call contiguous() first")
+    if any(s % 2 for s, n in zip(steps, array.shape[:-1], strict=True) if n > 1):
+        raise ArgumentError("Tensor must have a stride divisible by 2 for all but last dimension, "
+                            f"got strides {[*steps, last]}; call contiguous() first")
 
 
 @public(method=False, quick=True)

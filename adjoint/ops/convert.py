@@ -1,19 +1,20 @@
 """Conversions of dtype and device: `to` in all its forms, `float()`, `cpu()`, `type()`."""
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import numpy as np
 
 from adjoint.base.aval import MetaArray
-from adjoint.base.dtypes import F32, F64, DType, held, of_numpy, to_numpy, wrapped
+from adjoint.base.dtypes import F32, F64, DType, default_dtype, held, of_numpy, to_numpy, wrapped
 from adjoint.base.errors import ArgumentError, DTypeError, MetaError
 from adjoint.core import inplace as writes
 from adjoint.core.inplace import inplace, zeros_of
 from adjoint.core.modes import GRAD, state, warn
 from adjoint.core.op import op
 from adjoint.core.rehearsal import rehearsal
-from adjoint.core.tensor import OWN, Tensor, bump, named, wrap
+from adjoint.core.tensor import OWN, Tensor, bump, named, share_cell, wrap
 from adjoint.ops.api_common import cast_to
 from adjoint.ops.create import device_name, legacy
 from adjoint.ops.device import check, is_cpu, preserve_format
@@ -284,3 +285,38 @@ def _absent_device(name: str) -> None:
 
 for _n in ("xpu", "ipu", "mtia", "hpu"):
     _absent_device(_n)
+
+
+@public(method=False)
+def from_file(filename: str, shared: bool | None = None, size: int = 0, *, dtype: Any = None,
+              layout: Any = None, device: Any = None, requires_grad: bool = False,
+              pin_memory: bool = False) -> Tensor:
+    """A vector of `size` elements on the memory of a file. With `shared`, writes go to the file,
+    which is made or lengthened where needed; else they stay in memory. The numbers lie in the file
+    as in memory, without a header.
+
+    Raises ArgumentError for a file that is too short.
+
+    >>> import os, tempfile, adjoint as ad
+    >>> name = os.path.join(tempfile.mkdtemp(), "numbers")
+    >>> ad.from_file(name, shared=True, size=2).copy_(ad.tensor([1.0, 2.0]))
+    tensor([1., 2.])
+    >>> ad.from_file(name, size=2)
+    tensor([1., 2.])
+    """
+    kind, name = to_numpy(default_dtype() if dtype is None else dtype), os.fspath(filename)
+    bytes_ = int(size) * kind.itemsize
+    if shared:
+        with open(name, "ab") as file:
+            if file.tell() < bytes_:
+                file.truncate(bytes_)
+    have = os.path.getsize(name)
+    if have < bytes_:
+        raise ArgumentError(f"from_file: {name} has {have} bytes, and {size} elements of "
+                            f"{of_numpy(kind)} take {bytes_}; shared=True lengthens it")
+    if not size:
+        return wrap(np.zeros(0, kind), requires_grad)
+    mapped = np.memmap(name, np.uint8, "r+" if shared else "c", shape=(bytes_,))
+    t = wrap(np.asarray(mapped).view(kind))
+    share_cell(t).exposed = True
+    return t.requires_grad_() if requires_grad else t

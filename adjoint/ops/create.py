@@ -1,7 +1,6 @@
 """Factory functions: tensors from data, constants."""
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -17,6 +16,7 @@ from adjoint.base.dtypes import (
     native,
     of_numpy,
     promote_dtypes,
+    scalar_type,
     to_numpy,
 )
 from adjoint.base.errors import (
@@ -24,7 +24,6 @@ from adjoint.base.errors import (
     DTypeError,
     NotSupported,
     ShapeError,
-    StructureError,
 )
 from adjoint.core.modes import warn, warn_as_pytorch
 from adjoint.core.rehearsal import call, rehearsal
@@ -32,7 +31,7 @@ from adjoint.core.tensor import Size, Tensor, alias, bump, cut, owner_of, share_
 from adjoint.ops.api_common import finish_made, of_out
 from adjoint.ops.device import check, memory_order, preserve_format, room, storage_less, strided
 from adjoint.ops.device import device as device_type
-from adjoint.ops.public import METHODS, SPARSE, other_names, public
+from adjoint.ops.public import FUNCTIONS, METHODS, SPARSE, other_names, public
 from adjoint.ops.shape import clone_op
 
 
@@ -49,13 +48,14 @@ def shape_of(args: Sequence[Any]) -> tuple[int, ...]:
         if isinstance(only, (Tensor, np.ndarray)) and not only.shape:
             only = (only,)
         if not isinstance(only, Iterable):
-            raise DTypeError(f"a size must be an int or several, got {type(only).__name__}")
+            raise DTypeError("argument 'size' (position 1) must be tuple of ints, not "
+                             f"{type(only).__name__}")
         args = only.tolist() if isinstance(only, (Tensor, np.ndarray)) else tuple(only)
     out = []
     for a in args:
         if isinstance(a, (bool, float)) or not hasattr(a, "__index__"):
-            raise DTypeError(f"a size must be an int, got {a!r} ({type(a).__name__}) in "
-                             f"{tuple(args)}")
+            raise DTypeError("argument 'size' (position 1) must be tuple of ints, not "
+                             f"{type(a).__name__}: {tuple(args)}")
         out.append(int(a.__index__()))
     if any(s < 0 for s in out):
         raise ShapeError(f"Trying to create tensor with negative dimension {min(out)}: {out}")
@@ -101,8 +101,15 @@ def filled(shape: tuple[int, ...], dtype: np.dtype[Any], fill: Any) -> Any:
             return np.empty(shape, dtype)
         if fill == 0:
             return np.zeros(shape, dtype)
+        return _filled(shape, dtype, fill)
     except ValueError as error:
-        raise ShapeError(f"a tensor of sizes {list(shape)} cannot be: {error}") from None
+        if "too big" not in str(error) and "dimension" not in str(error):
+            raise
+        raise ShapeError(f"Storage size calculation overflowed with sizes={list(shape)}: {error}"
+                         ) from None
+
+
+def _filled(shape: tuple[int, ...], dtype: np.dtype[Any], fill: Any) -> Any:
     if dtype.kind == "f" and type(fill) in (int, float):        # `full` asks more for few elements
         made = np.empty(shape, dtype)
         made.fill(fill)
@@ -131,14 +138,13 @@ def _from_data(data: Any, dtype: Any) -> np.ndarray[Any, Any]:
     try:
         array = np.array(plain)
     except ValueError as error:
-        words = f"expected sequences of equal length at every level of nesting: {error}"
-        if _mixed(plain):
-            raise StructureError(f"not a sequence: {words}") from None
-        raise ShapeError(words) from None
+        from adjoint.ops.refused_data import ragged
+        raise ragged(plain) from error
     first = _first(plain)
     wide = isinstance(first, int) and array.dtype.kind in "Ou"       # beyond 64 bits, or int64
     if array.dtype.kind in "OUSmM" and not wide:
-        raise _no_dtype(data, first)
+        from adjoint.ops.refused_data import no_dtype
+        raise no_dtype(data, first)
     if dtype is not None:
         return _fitted(plain, array, to_numpy(dtype))
     if wide:
@@ -166,18 +172,13 @@ def _joint(data: Any) -> np.dtype[Any]:
     return promote_dtypes(*kinds) if kinds else default_dtype()
 
 
-def _mixed(data: Any) -> bool:
-    """Do numbers and sequences stand side by side?"""
-    if not isinstance(data, (list, tuple)):
-        return False
-    nested = [isinstance(d, (list, tuple)) for d in data]
-    return any(nested) and not all(nested) or any(map(_mixed, data))
-
-
 def _fitted(plain: Any, array: Any, dtype: np.dtype[Any]) -> Any:
     """The numbers in the dtype that was asked for; those that it cannot hold are refused."""
     if not array.size:
         return array.astype(dtype)
+    if array.dtype.kind == "c" and dtype.kind in "fiu":
+        raise DTypeError("must be real number, not complex" if dtype.kind == "f" else
+                         "'complex' object cannot be interpreted as an integer")
     try:
         return np.array(plain, dtype)
     except (OverflowError, ValueError):
@@ -190,22 +191,16 @@ def _fitted(plain: Any, array: Any, dtype: np.dtype[Any]) -> Any:
                             f"overflow: the numbers go from {low} to {high}") from None
 
 
-def _no_dtype(data: Any, first: Any) -> Exception:
-    """The refusal of data without numbers."""
-    if isinstance(data, str):
-        return DTypeError("new(): invalid data type 'str': tensor() takes numbers")
-    if isinstance(first, str):
-        return ArgumentError(f"too many dimensions 'str': tensor() takes numbers, found {first!r}")
-    return DTypeError(f"Could not infer dtype of {type(first).__name__}: expected numbers, bools "
-                      "or nested sequences of them of equal length")
-
-
 def _plain(data: Any) -> Any:
     """Nested sequences with tensors inside, as nested lists of numbers."""
     if isinstance(data, Tensor):
         if data.array.size != 1:
-            raise ArgumentError("only one element tensors can be converted to Python scalars: an "
-                                f"element has shape {list(data.shape)}; use stack([...])")
+            words = f": an element has shape {list(data.shape)}; use stack([...])"
+            if data.array.dtype.kind in "iu":
+                raise DTypeError("only integer tensors of a single element can be converted to an "
+                                 f"index{words}")
+            raise ArgumentError("only one element tensors can be converted to Python scalars"
+                                + words)
         return data.array.reshape(())[()]
     if isinstance(data, (list, tuple)) and any(isinstance(d, (Tensor, list, tuple)) for d in data):
         return [_plain(d) for d in data]
@@ -262,6 +257,14 @@ def as_tensor(data: Any, dtype: Any = None, device: Any = None, *, copy: bool | 
     return _copied(data, dtype, device, requires_grad)
 
 
+def _is_buffer(obj: Any) -> bool:
+    """Bytes, a bytearray, an array of Python's: memory without a shape."""
+    try:
+        return not isinstance(obj, np.generic) and memoryview(obj).ndim <= 1
+    except TypeError:
+        return False
+
+
 @public(method=False)
 def asarray(obj: Any, *, dtype: Any = None, device: Any = None, copy: bool | None = None,
             requires_grad: bool | None = None) -> Tensor:
@@ -274,53 +277,23 @@ def asarray(obj: Any, *, dtype: Any = None, device: Any = None, copy: bool | Non
     False
     """
     shared = isinstance(obj, (Tensor, np.ndarray))
+    if not shared and not hasattr(obj, "__array_interface__") and _is_buffer(obj):
+        made = FUNCTIONS["frombuffer"](obj, dtype=default_dtype() if dtype is None else dtype)
+        return as_tensor(made, copy=copy).requires_grad_(bool(requires_grad))
     if copy is False and not (shared or hasattr(obj, "__array_interface__")):
         raise ArgumentError("asarray: can't alias arbitrary sequence into a tensor: "
                             f"{type(obj).__name__} has no memory to share; leave copy=False out")
+    if copy is False and dtype is not None and shared:
+        own, wanted = to_numpy(obj.dtype), to_numpy(dtype)
+        if own != wanted:
+            raise ArgumentError(f"can't alias tensor with dtype '{scalar_type(own)}' into dtype "
+                                f"'{scalar_type(wanted)}'.")
     if isinstance(obj, Tensor):
-        if copy is False and dtype is not None and to_numpy(dtype) != obj.array.dtype:
-            raise ArgumentError(f"asarray: can't alias tensor with dtype {obj.dtype} into dtype "
-                                f"{of_numpy(to_numpy(dtype))}; leave copy=False out")
         found = obj.to(dtype if dtype is not None else obj.dtype, copy=bool(copy))
         if requires_grad is False or requires_grad is None and not obj.requires_grad:
             return found.detach() if found.requires_grad else found
         return found if found.requires_grad else found.requires_grad_()
     return as_tensor(obj, dtype, device, copy=copy, requires_grad=bool(requires_grad))
-
-
-@public(method=False)
-def from_file(filename: str, shared: bool | None = None, size: int = 0, *, dtype: Any = None,
-              layout: Any = None, device: Any = None, requires_grad: bool = False,
-              pin_memory: bool = False) -> Tensor:
-    """A vector of `size` elements on the memory of a file. With `shared`, writes go to the file,
-    which is made or lengthened where needed; else they stay in memory. The numbers lie in the file
-    as in memory, without a header.
-
-    Raises ArgumentError for a file that is too short.
-
-    >>> import os, tempfile, adjoint as ad
-    >>> name = os.path.join(tempfile.mkdtemp(), "numbers")
-    >>> ad.from_file(name, shared=True, size=2).copy_(ad.tensor([1.0, 2.0]))
-    tensor([1., 2.])
-    >>> ad.from_file(name, size=2)
-    tensor([1., 2.])
-    """
-    kind, name = _dtype(dtype, default_dtype()), os.fspath(filename)
-    bytes_ = int(size) * kind.itemsize
-    if shared:
-        with open(name, "ab") as file:
-            if file.tell() < bytes_:
-                file.truncate(bytes_)
-    have = os.path.getsize(name)
-    if have < bytes_:
-        raise ArgumentError(f"from_file: {name} has {have} bytes, and {size} elements of "
-                            f"{of_numpy(kind)} take {bytes_}; shared=True lengthens it")
-    if not size:
-        return wrap(np.zeros(0, kind), requires_grad)
-    mapped = np.memmap(name, np.uint8, "r+" if shared else "c", shape=(bytes_,))
-    t = wrap(np.asarray(mapped).view(kind))
-    share_cell(t).exposed = True
-    return t.requires_grad_() if requires_grad else t
 
 
 class _Span:
@@ -350,15 +323,19 @@ def from_numpy(array: Any) -> Tensor:
     """A tensor on the memory of a NumPy array. Writes through either are seen by both, and a
     write that would corrupt a gradient is found in backward."""
     if not isinstance(array, np.ndarray):
-        raise TypeError(f"expected np.ndarray (got {type(array).__name__})")
+        kind = type(array)
+        where = "numpy." if kind.__module__ == "numpy" else ""
+        raise TypeError(f"expected np.ndarray (got {where}{kind.__name__})")
     of_numpy(array.dtype)
     if not array.flags.writeable:
         warn("The given NumPy array is not writable, and PyTorch does not support non-writable "
              "tensors: writes to this one go to the array's memory all the same or fail. Copy the "
              "array first where the tensor is written to.")
     if not array.dtype.isnative:
-        raise DTypeError(f"from_numpy: byte order of {array.dtype} is foreign; use "
-                         "array.astype(array.dtype.newbyteorder('='))")
+        raise ArgumentError(
+            "given numpy array has byte order different from the native byte order. Conversion "
+            f"between byte orders is currently not supported. {array.dtype}: use "
+            "array.astype(array.dtype.newbyteorder('='))")
     t = wrap(_storage_of_its_own(native(array)))
     cell = share_cell(t)                 # what saves it from here on looks at its content first
     cell.exposed = cell.touched = True
@@ -410,6 +387,8 @@ def empty(*size: Any, out: Any = None, dtype: Any = None, layout: Any = None, de
     """An uninitialised tensor of shape `size`."""
     dtype = of_out(dtype, out)
     shape, order = shape_of(size), None
+    if memory_format is preserve_format:
+        raise ArgumentError("unsupported memory format Preserve: there is nothing to preserve")
     if memory_format is not None:
         memory_format.fits(Aval(shape, default_dtype()))
         order = memory_format.axes
@@ -425,7 +404,12 @@ def full(size: Any, fill_value: Any, *, out: Any = None, dtype: Any = None, layo
     """A tensor of `fill_value` of shape `size`; its dtype follows the value."""
     if isinstance(size, (int, np.integer)):
         raise DTypeError("full(): argument 'size' (position 1) must be tuple of ints, not int")
-    value = fill_value.item() if isinstance(fill_value, Tensor) else fill_value
+    value = fill_value
+    if isinstance(value, Tensor) and not value.shape:
+        value = value.item()
+    elif not isinstance(value, (int, float, complex, np.generic)):
+        raise DTypeError("full(): argument 'fill_value' (position 2) must be Number, not "
+                         f"{type(value).__name__}")
     follows = default_of({bool: "b", int: "i", complex: "c"}.get(type(value), "f"))
     kind = _dtype(of_out(dtype, out), follows)
     return finish_made(out, make(shape_of((size,)), kind, held(value, kind), device,

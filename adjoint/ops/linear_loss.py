@@ -196,6 +196,10 @@ def linear_cross_entropy(input: Any, linear_weight: Any, target: Any, *, linear_
     need("linear_cross_entropy", input, linear_weight, target)
     check_reduction(reduction)
     _check_linear(input, linear_weight, linear_bias)
+    if weight is not None and tuple(weight.shape) != tuple(linear_weight.shape[:1]):
+        raise ShapeError("weight tensor should be defined either for all "
+                         f"{linear_weight.shape[0]} classes or no classes but got weight tensor of "
+                         f"shape: {list(weight.shape)}")
     if ignore_index is not None and is_inexact(dtype_of(target)):
         raise ArgumentError("ignore_index cannot be specified when target contains probabilities")
     ignore = -100 if ignore_index is None else ignore_index

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from adjoint.base.aval import MetaArray, inverse
+from adjoint.base.aval import Aval, MetaArray, inverse
 from adjoint.base.dtypes import (
     I64,
     default_dtype,
@@ -44,6 +44,7 @@ from adjoint.ops.api_common import (
 from adjoint.ops.convert import filled
 from adjoint.ops.create import device_name, order_like, refuse_filled, shape_of
 from adjoint.ops.device import check, storage_less, strided
+from adjoint.ops.family import broadcast_shapes
 from adjoint.ops.generator import chances, proper, source
 from adjoint.ops.public import SPARSE, public, typed
 from adjoint.ops.shape import expand_op, permute_op
@@ -75,7 +76,9 @@ def _draw(shape: tuple[int, ...], dtype: Any, device: Any, requires_grad: bool, 
         dtype = of_out(dtype, out)
     kind = default_dtype() if dtype is None else to_numpy(dtype)
     if kind is not F32 and kind.kind != "c" and not is_float(kind):
-        raise NoKernel(f"random floats have no dtype {kind}: give a floating dtype")
+        what = "check_uniform_bounds" if draw is _uniform else "normal_kernel_cpu"
+        raise NoKernel(f'"{what}" not implemented for \'{scalar_type(kind)}\': random floats '
+                       "take a floating dtype")
 
     def make(stream: Stream, shape: Any) -> Any:
         return draw(stream, shape, kind)
@@ -167,6 +170,8 @@ def randint(low: Any = None, high: Any = None, size: Any = None, *, generator: A
     """Integers in [low, high): randint(high, size) or randint(low, high, size)."""
     if size is None:
         low, high, size = None, low, high
+    if isinstance(size, int):
+        raise DTypeError("randint(): argument 'size' must be tuple of ints, not int")
     low, high = map(int, _bounds(low, high))
     if low >= high:
         raise ArgumentError(f"random_ expects 'from' to be less than 'to', but got from={low} >= "
@@ -238,7 +243,10 @@ def normal(mean: Any, std: Any = None, size: Any = None, *, generator: Any = Non
         raise ArgumentError("normal expects all elements of std >= 0.0, but the least is "
                             f"{std.array.min()}")
     if size is None:
-        shape = np.broadcast_shapes(*(tuple(t.shape) for t in given))
+        if not given:
+            raise DTypeError("normal() received an invalid combination of arguments: two numbers "
+                             "need a size")
+        shape = broadcast_shapes("normal", *(Aval(tuple(t.shape), t.dtype) for t in given))
     else:
         shape = shape_of((size,))
     kind = dtype if dtype is not None else (given[0].dtype if given else None)

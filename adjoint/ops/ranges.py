@@ -34,6 +34,19 @@ def _number(x: Any) -> Any:
     return x.item() if isinstance(x, (Tensor, np.generic)) else x
 
 
+def _limits(name: str, *given: Any) -> list[Any]:
+    """The numbers of a range; what is none is refused by PyTorch's words."""
+    for word, x in zip(("start", "end", "step"), given, strict=True):
+        if not isinstance(x, (int, float, complex, np.generic)) and (
+                not isinstance(x, Tensor) or x.shape):
+            raise DTypeError(f"{name}(): argument '{word}' must be Number, not {type(x).__name__}")
+    found = [_number(x) for x in given]
+    if any(isinstance(x, complex) for x in found):
+        raise ArgumentError("value cannot be converted to type double without overflow: "
+                            f"{name}({', '.join(map(str, found))})")
+    return found
+
+
 @public(method=False)
 def arange(start: Any, end: Any = None, step: Any = 1, *, out: Any = None, dtype: Any = None,
            layout: Any = None, device: Any = None, requires_grad: bool = False,
@@ -51,7 +64,7 @@ def arange(start: Any, end: Any = None, step: Any = 1, *, out: Any = None, dtype
         count = (end - start + step - 1) // step
         if not storage_less(device, (count,), I64):
             return wrap(np.arange(start, end, step, dtype=I64), requires_grad)
-    start, end, step = _number(start), _number(end), _number(step)
+    start, end, step = _limits("arange", start, end, step)
     if step == 0:
         raise ArgumentError("step must be nonzero")
     for v in (start, end):

@@ -65,7 +65,9 @@ def infer_size(shape: Sequence[int], size: int, have: Sequence[int]) -> Shape:
     if len(holes) > 1:
         raise ShapeError(f"only one dimension can be inferred, got shape {list(shape)}")
     if any(s < -1 for s in shape):
-        raise ShapeError(f"invalid shape dimension {min(shape)} in {list(shape)}")
+        at = next(i for i, s in enumerate(shape) if s < -1)
+        raise ShapeError(f"invalid shape dimension {shape[at]} at index {at} of shape "
+                         f"{list(shape)}")
     if holes:
         known = math.prod(s for s in shape if s != -1)
         if known == 0:

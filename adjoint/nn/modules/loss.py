@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 import adjoint.nn.functional as F
-from adjoint.base.errors import ArgumentError, DTypeError
+from adjoint.base.errors import ArgumentError, DTypeError, ShapeError
 from adjoint.core.tensor import Tensor
 from adjoint.nn.modules.distance import PairwiseDistance
 from adjoint.nn.modules.linear import Linear
@@ -467,6 +467,9 @@ class LinearCrossEntropyLoss(_WeightedLoss):
                  reduction: str = "mean", weight: Tensor | None = None,
                  ignore_index: int | None = None, label_smoothing: float = 0.0,
                  options: LinearCrossEntropyOptions | None = None) -> None:
+        if weight is not None and tuple(weight.shape) != (num_classes,):
+            raise ShapeError(f"expected weight shape to be ({num_classes},), got "
+                             f"{tuple(weight.shape)}: one number per class")
         super().__init__(weight, reduction=reduction)
         self.num_classes, self.out_features = num_classes, tuple(out_features)
         self.ignore_index, self.label_smoothing = ignore_index, label_smoothing
