@@ -28,7 +28,8 @@ from adjoint import ops
 from adjoint.autograd.function import Function
 from adjoint.base.aval import MetaArray
 from adjoint.base.errors import ArgumentError, AutogradError, NotSupported, missing
-from adjoint.core.dispatch import Named, answer, asks, modes_open
+from adjoint.core.dispatch import Named, answer, asks
+from adjoint.core.modes import modes_open
 from adjoint.core.schema import infer_schema, parsed
 from adjoint.core.tensor import Tensor, bump
 from adjoint.ops.aten import Overloads

@@ -175,3 +175,23 @@ def test_operators_of_backward_can_be_called() -> None:
     assert aten.threshold_backward(ad.ones(2), ad.tensor([-1.0, 2.0]), 0).tolist() == [0.0, 1.0]
     grad = aten.binary_cross_entropy_backward(ad.tensor(1.0), ad.tensor([0.5]), ad.ones(1), None)
     assert grad.tolist() == [-2.0]
+
+
+def test_modes_see_the_backward_of_transforms_and_random_draws() -> None:
+    """What `func.grad` and `func.vjp` pull back ran past the modes, and draws in place did."""
+    x = made(3)
+    f = ad.func
+    for run in (lambda: f.grad(lambda z: z.tanh().sum())(x), lambda: f.vjp(ad.tanh, x)[1](x),
+                lambda: f.vmap(f.grad(ad.tanh))(x)):
+        want = run()
+        with Log("tanh_backward") as log:
+            got = run()
+        assert "aten.tanh_backward.default" in [name for name, *_ in log.seen]
+        ad.testing.assert_close(got, want)
+    with Log("bernoulli", "uniform", "normal", "multinomial") as log:
+        ad.bernoulli(ad.full((2,), 0.5))
+        x.clone().bernoulli_(0.5).uniform_().normal_()
+        ad.multinomial(ad.ones(2), 1)
+    names = [name for name, *_ in log.seen]
+    assert names == ["aten.bernoulli.default", "aten.bernoulli_.float", "aten.uniform_.default",
+                     "aten.normal_.default", "aten.multinomial.default"]

@@ -13,7 +13,7 @@ from adjoint.autograd.modes import opened_at
 from adjoint.base.aval import MetaArray
 from adjoint.base.dtypes import is_inexact
 from adjoint.base.errors import ArgumentError, AutogradError, ShapeError
-from adjoint.core.modes import WATCH, as_pytorch, state, warn, warn_once, watchers
+from adjoint.core.modes import as_pytorch, modes_open, warn, warn_once
 from adjoint.core.rehearsal import beginning, call
 from adjoint.core.tensor import DISPATCHED, GradientEdge, Node, Port, Tensor, edge_of, wrap
 from adjoint.ops.shape import stack_op
@@ -47,9 +47,8 @@ def _ones(t: Tensor) -> Any:
 def _between(tensors: Any, grads: Any) -> bool:
     """True if tensors have to run between the nodes though no graph is built: values of a transform
     or of a class with `__torch_dispatch__`, or a mode that wants to see the ops."""
-    if state() & WATCH and watchers.modes.get():
-        return True
-    return any(isinstance(t, Tensor) and t.level == DISPATCHED for t in _as_tuple(tensors)) or any(
+    return modes_open() or any(
+        isinstance(t, Tensor) and t.level == DISPATCHED for t in _as_tuple(tensors)) or any(
         isinstance(g, Tensor) and g.level for g in _as_tuple(grads))
 
 

@@ -24,7 +24,7 @@ from adjoint.base.dtypes import default_dtype, to_numpy
 from adjoint.base.errors import ArgumentError, NotSupported
 from adjoint.core import bind as binding
 from adjoint.core import inplace as writing
-from adjoint.core.modes import GRAD, WATCH, change, restore, state, watchers
+from adjoint.core.modes import GRAD, change, modes_open, restore, state, watchers
 from adjoint.core.op import LAYOUTS, OPS, OTHER, Op, Plan, _source
 from adjoint.core.tensor import DISPATCHED, Cell, Port, Tensor, bump, edge_of, wrap
 from adjoint.core.trace import Trace
@@ -55,11 +55,6 @@ class ShownArray(MetaArray):
 def asks(t: Any) -> bool:
     """True for a tensor whose class has an answer for ops."""
     return isinstance(t, Tensor) and t.level == DISPATCHED
-
-
-def modes_open() -> bool:
-    """True if a mode is to be asked about every op."""
-    return bool(state() & WATCH and watchers.modes.get())
 
 
 def _seen(x: Any) -> Any:
@@ -397,5 +392,5 @@ def make_wrapper(cls: type[Any], size: Sequence[int], strides: Any = None,
 
 watchers.route, watchers.write = route, write
 __all__ = ["DECOMPOSED", "NAME", "OVERLOAD_OF", "PULLED", "SHOWN", "Dispatch", "Named", "answer",
-           "asks", "in_place", "make_wrapper", "modes_open", "quietly",
+           "asks", "in_place", "make_wrapper", "quietly",
            "results_of", "take_over"]

@@ -241,6 +241,11 @@ def warn_as_pytorch(message: str, category: type[Warning] = UserWarning, once: b
         warn(message, category)
 
 
+def modes_open() -> bool:
+    """True if a `TorchDispatchMode` is to be asked about every op."""
+    return bool(state() & WATCH and watchers.modes.get())
+
+
 # What an argument of a wrong type or value leads to somewhere inside.
 MISTAKES = (AttributeError, ValueError, IndexError, TypeError, KeyError, OverflowError,
             ZeroDivisionError)

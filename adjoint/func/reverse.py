@@ -23,7 +23,7 @@ from adjoint.base.aval import MetaArray
 from adjoint.base.dtypes import is_inexact
 from adjoint.base.errors import ArgumentError, DTypeError, StructureError, TransformError
 from adjoint.base.tree import Spec, flatten, outline, unflatten
-from adjoint.core.modes import as_pytorch
+from adjoint.core.modes import as_pytorch, modes_open
 from adjoint.core.node import Freed
 from adjoint.core.op import aval_of_value
 from adjoint.core.rehearsal import beginning, call
@@ -186,7 +186,7 @@ class Pull:
         capture: dict[Any, list[int]] = {}
         for i, v in enumerate(self.variables):
             capture.setdefault(edge_of(v), []).append(i)
-        levels = any(isinstance(c, Tensor) and c.level for c in cts) or any(
+        levels = modes_open() or any(isinstance(c, Tensor) and c.level for c in cts) or any(
             v.level for v in self.variables) or any(
             isinstance(o, Tensor) and o.level for o in self.outputs)
         roots = []

@@ -17,7 +17,8 @@ from typing import Any
 import numpy as np
 
 from adjoint.base.dtypes import of_numpy
-from adjoint.core.dispatch import PULLED, Named, answer, modes_open, quietly
+from adjoint.core.dispatch import PULLED, Named, answer, quietly
+from adjoint.core.modes import modes_open
 from adjoint.core.op import OPS, aval_of_value
 from adjoint.core.tensor import Tensor, wrap
 from adjoint.ops.api_common import dtype_of

@@ -27,15 +27,17 @@ from adjoint.core.modes import TOLD, WATCH, change, restore, state, watchers
 from adjoint.core.tensor import Tensor
 from adjoint.ops import aten
 
-# Functions that make tensors: no op runs, and modes are told of them all the same.
-_FACTORIES = frozenset("""zeros ones empty full rand randn randint randperm arange eye linspace
-logspace zeros_like ones_like empty_like full_like rand_like randn_like randint_like new_zeros
-new_ones new_empty new_full tril_indices triu_indices scalar_tensor""".split())
+# Functions that make or draw tensors: no op runs, and modes are told of them all the same.
+_FACTORIES = frozenset("""bernoulli multinomial poisson uniform_ normal_ random_ exponential_
+geometric_ cauchy_ log_normal_ bernoulli_ zeros ones empty full rand randn randint randperm arange
+eye linspace logspace zeros_like ones_like empty_like full_like rand_like randn_like randint_like
+new_zeros new_ones new_empty new_full tril_indices triu_indices scalar_tensor""".split())
 
 _SIZED = ("zeros", "ones", "empty", "rand", "randn", "new_zeros", "new_ones", "new_empty")
 # (name, number of arguments, 0 for any other) -> PyTorch's overload
 _FORMS = {("empty", 0): "memory_format", ("randint", 3): "low", ("arange", 2): "start",
-          ("arange", 3): "start_step"}
+          ("arange", 3): "start_step", ("bernoulli", 2): "p", ("bernoulli_", 0): "float",
+          ("random_", 2): "to", ("random_", 3): "from"}
 
 _entered: ContextVar[int] = ContextVar("adjoint_dispatch_modes_entered", default=0)
 
