@@ -186,7 +186,7 @@ def test_modes_see_the_backward_of_transforms_and_random_draws() -> None:
         want = run()
         with Log("tanh_backward") as log:
             got = run()
-        assert "aten.tanh_backward.default" in [name for name, *_ in log.seen]
+        assert len(log.seen) == 1 and log.seen[0][0].startswith("aten.tanh_backward")
         ad.testing.assert_close(got, want)
     with Log("bernoulli", "uniform", "normal", "multinomial") as log:
         ad.bernoulli(ad.full((2,), 0.5))
