@@ -6,6 +6,7 @@ import importlib as _importlib
 from adjoint.autograd.engine import running_walk as _running_walk
 from adjoint.base.errors import AutogradError as _AutogradError
 from adjoint.base.errors import DTypeError as _DTypeError
+from adjoint.base.errors import NotSupported as _NotSupported
 from adjoint.base.errors import missing as _missing
 from adjoint.core.intercept import disabled as _disabled_torch_function_impl
 from adjoint.core.tensor import AccumulateGrad as _AccumulateGrad
@@ -66,6 +67,20 @@ def _will_engine_execute_node(node: object) -> bool:
                 "autograd.grad(). This is currently not supported.")
         return node in walk.capture
     return walk.reaches(node) and node not in walk.ends
+
+
+def _set_conj(x: _Tensor, conjugate: bool) -> None:
+    """Check that a tensor has that bit: here its values are conjugate from its birth."""
+    if bool(x.is_conj()) != conjugate:
+        raise _NotSupported(f"_set_conj({conjugate}): a tensor is made with that bit or without: "
+                            "use x.conj()")
+
+
+def _set_neg(x: _Tensor, negative: bool) -> None:
+    """Check that a tensor has that bit: here its values are negative from its birth."""
+    if bool(x.is_neg()) != negative:
+        raise _NotSupported(f"_set_neg({negative}): a tensor is made with that bit or without: "
+                            "use x.conj().imag")
 
 
 __all__ = ["DisableTorchFunction", "DisableTorchFunctionSubclass", "Generator", "_LinAlgError",

@@ -271,7 +271,9 @@ def stride(self: Tensor, dim: int | None = None) -> Any:
 @member
 def storage_offset(self: Tensor) -> int:
     """Position of the first element in its storage, in elements."""
-    if isinstance(self.array, MetaArray) or self.array.base is None:
+    if isinstance(self.array, MetaArray):
+        return int(self.array.offset // self.array.dtype.itemsize)
+    if self.array.base is None:
         return 0
     owner = core.owner_of(self.array)
     start = address(self.array) - address(owner)

@@ -13,6 +13,7 @@ from adjoint.core.dispatch import SHOWN
 from adjoint.core.op import OPS
 from adjoint.core.tensor import wrap
 from adjoint.testing import samples
+from adjoint.utils._mode_utils import no_dispatch
 from adjoint.utils._python_dispatch import TorchDispatchMode
 
 ops = importlib.import_module("adjoint.ops.aten_calls")
@@ -146,3 +147,27 @@ def test_modes_are_opened_and_closed_by_hand() -> None:
     assert dispatch._pop_mode() is mode and state() == (0, False)
     x.cos()
     assert seen == [("aten.neg.default", (0, True)), ("aten.sin.default", (0, True))]
+
+
+def test_wrappers_show_the_strides_that_they_were_given() -> None:
+    """And where nobody is asked they are that outline: views of it, `set_` to another."""
+    class Held(ad.Tensor):
+        @staticmethod
+        def __new__(cls: type, x: Any) -> Any:
+            made = ad.Tensor._make_wrapper_subclass(
+                cls, x.shape, strides=x.stride(), storage_offset=x.storage_offset(), dtype=x.dtype)
+            made.x = x
+            return made
+
+        @classmethod
+        def __torch_dispatch__(cls, func: Any, *_: Any) -> Any:
+            raise AssertionError(f"{func} was asked")
+    w, other = Held(ad.ones(4, 3)[1:].t()), Held(ad.ones(2))
+    assert (w.stride(), w.storage_offset(), w.is_contiguous()) == ((1, 3), 3, False)
+    with no_dispatch():
+        v = w.t()[1:]
+        assert (tuple(v.shape), v.stride(), v.storage_offset()) == ((2, 3), (3, 1), 6)
+        other.set_(v)
+    assert (tuple(other.shape), other.stride(), other.storage_offset()) == ((2, 3), (3, 1), 6)
+    with pytest.raises(AssertionError, match="aten.t.default was asked"):
+        w.t()

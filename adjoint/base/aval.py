@@ -174,6 +174,48 @@ class MetaArray(Aval):
     item = tolist = _no_value
 
 
+# Records whose kernels never copy; that of "view" does where the strides do not allow a view.
+_VIEWS = frozenset("unsqueeze squeeze permute transpose t expand alias narrow select split unbind "
+                   "split_with_sizes slice diagonal unfold view_as_real view_as_complex".split())
+
+
+def laid_out(op: Any, a: MetaArray, attrs: Any, outs: Sequence[MetaArray]) -> list[MetaArray]:
+    """The results of a record of views with the strides and offsets that its kernel gives: it is
+    run on an array of the same strides whose elements nobody reads."""
+    if op.name == "view":
+        made = _reshaped(a, outs[0].shape)
+        return list(outs) if made is None else [MetaArray(*made)]
+    if op.name == "as_strided":
+        wide = a.dtype.itemsize
+        return [MetaArray(o.shape, o.dtype, o.base, tuple([n * wide for n in attrs["stride"]]),
+                          attrs["offset"] * wide) for o in outs]
+    if op.name not in _VIEWS:
+        return list(outs)
+    like = _unread(a)
+    made = op.impl(like, **attrs)
+    many = made if isinstance(made, (list, tuple)) else (made,)
+    start = like.__array_interface__["data"][0]
+    return [MetaArray(o.shape, o.dtype, o.base, m.strides, a.offset + (
+        m.__array_interface__["data"][0] - start if m.size else 0))
+        for o, m in zip(outs, many, strict=True)]
+
+
+def _unread(a: MetaArray) -> Any:
+    """An array of that shape and those strides with memory for one element."""
+    return np.lib.stride_tricks.as_strided(np.empty(1, a.dtype), a.shape, a.strides)
+
+
+def _reshaped(a: MetaArray, shape: tuple[int, ...]) -> tuple[Any, ...] | None:
+    """What a view of `a` in that shape is made of; None where it has to be copied."""
+    steps = None
+    if not a.contiguous:
+        try:
+            steps = np.reshape(_unread(a), shape, copy=False).strides
+        except (ValueError, TypeError):         # (NumPy 2.0 cannot be asked)
+            return None
+    return shape, a.dtype, a if a.base is None else a.base, steps, a.offset
+
+
 # What a NumPy scalar has for a base: it holds no array memory.
 SCALAR = MetaArray((), np.dtype(np.float64))
 

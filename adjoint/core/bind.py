@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from adjoint.base import provenance
-from adjoint.base.aval import Aval, MetaArray, aval_of
+from adjoint.base.aval import Aval, MetaArray, aval_of, laid_out
 from adjoint.base.dtypes import lacking, of_numpy, result_type
 from adjoint.base.errors import AdjointError, AutogradError, DTypeError, ShapeError
 from adjoint.core.autocast import operands as autocast_operands
@@ -372,7 +372,9 @@ def _compute_meta(op: Op, arrays: Sequence[Any], attrs: Mapping[str, Any],
         return found
     if op.prepare is not None:
         arrays = op.prepare(arrays)
-    return inferred(op, arrays, attrs)
+    outs = inferred(op, arrays, attrs)
+    seen = arrays[0] if op.view else None
+    return tuple(laid_out(op, seen, attrs, outs)) if isinstance(seen, MetaArray) else outs
 
 
 def inferred(op: Op, arrays: Sequence[Any], attrs: Mapping[str, Any]) -> tuple[Any, ...]:

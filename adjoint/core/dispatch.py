@@ -15,6 +15,7 @@ record of the op, which can be called; hidden results (a layer norm's mean) are 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextvars import ContextVar
 from typing import Any
 
 import numpy as np
@@ -39,6 +40,7 @@ SHOWN: dict[str, Callable[..., tuple[Any, ...]]] = {}
 # per operand, or None: rule by rule)
 PULLED: dict[str, tuple[Sequence[str], Callable[..., Any]]] = {}
 _asked: dict[Plan, Plan] = {}
+unasked: ContextVar[bool] = ContextVar("adjoint_dispatch_unasked", default=False)  # no class is
 OVERLOAD_OF: dict[str, str] = {}            # record -> the overload of its in-place form
 _in_place: dict[tuple[str, str], Any] = {}  # each form is one object, as operators are
 # Of an object that a handler gave, what is of its place in a tape and not of its value.
@@ -217,6 +219,8 @@ class Dispatch(Trace):
         self.slots = [n for k in own for n in _names(k.__dict__.get("__slots__", ()))]
 
     def process(self, op: Op, args: Sequence[Any], attrs: Mapping[str, Any]) -> Any:
+        if unasked.get():
+            return op.call(*[_outline(a) for a in args], **attrs)
         outs = results_of(op, args, attrs)
         return outs[: len(outs) if op.variadic_out else len(op.outs)] if op.multi else outs[0]
 
@@ -254,6 +258,16 @@ class Dispatch(Trace):
 
     def describe(self, t: Any) -> str:
         return f"{self.kind.__name__}(...)"
+
+
+def _outline(x: Any) -> Any:
+    """A wrapper as what it shows of itself: a plain tensor without storage, a view of it."""
+    if isinstance(x, (list, tuple)):
+        return type(x)(map(_outline, x))
+    if not asks(x) or not isinstance(x.array, MetaArray):
+        return x
+    a = x.array
+    return wrap(MetaArray(a.shape, a.dtype, a, a.steps, a.offset))
 
 
 def _ones(t: Any) -> Any:
@@ -362,8 +376,8 @@ def make_wrapper(cls: type[Any], size: Sequence[int], strides: Any = None,
                  storage_offset: Any = None, memory_format: Any = None, dtype: Any = None,
                  layout: Any = None, device: Any = None, pin_memory: bool = False,
                  requires_grad: bool = False, **_: Any) -> Any:
-    """`Tensor._make_wrapper_subclass`: a tensor of the class that has shape and dtype; what stands
-    for its values are attributes that the class sets. Strides are those of C order.
+    """`Tensor._make_wrapper_subclass`: a tensor of the class that has shape, strides (C order, if
+    not given) and dtype; what stands for its values are attributes that the class sets.
 
     >>> import adjoint as ad
     >>> class Pair(ad.Tensor):
@@ -384,7 +398,9 @@ def make_wrapper(cls: type[Any], size: Sequence[int], strides: Any = None,
                             "tensors have no data of their own")
     kind = default_dtype() if dtype is None else to_numpy(dtype)
     made: Any = object.__new__(cls)
-    made.array = ShownArray(tuple(int(n) for n in size), kind)
+    steps = None if strides is None else tuple(int(n) * kind.itemsize for n in strides)
+    made.array = ShownArray(tuple(int(n) for n in size), kind, None, steps,
+                            int(storage_offset or 0) * kind.itemsize)
     made._cell, made._edge, made._rg = Cell(), None, False
     made.requires_grad = requires_grad
     return made
@@ -393,4 +409,4 @@ def make_wrapper(cls: type[Any], size: Sequence[int], strides: Any = None,
 watchers.route, watchers.write = route, write
 __all__ = ["DECOMPOSED", "NAME", "OVERLOAD_OF", "PULLED", "SHOWN", "Dispatch", "Named", "answer",
            "asks", "in_place", "make_wrapper", "quietly",
-           "results_of", "take_over"]
+           "results_of", "take_over", "unasked"]

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from adjoint.base.aval import same_places
+from adjoint.base.aval import MetaArray, contiguous_strides, same_places
 from adjoint.base.errors import (
     ArgumentError,
     AutogradError,
@@ -327,6 +327,8 @@ def set_(self: Any, source: Any = None, storage_offset: int = 0, size: Any = Non
     >>> ad.empty(0).set_(ad.arange(6.0).untyped_storage(), 1, (2, 2)).tolist()
     [[1.0, 2.0], [3.0, 4.0]]
     """
+    if type(self.array) not in (np.ndarray, MetaArray):
+        return _outlined(self, source, storage_offset, size, stride)
     if source is None:
         shown = FUNCTIONS["empty"](0, dtype=self.dtype)
     elif isinstance(source, Tensor) and size is None:
@@ -346,6 +348,17 @@ def set_(self: Any, source: Any = None, storage_offset: int = 0, size: Any = Non
     if before is not None:
         made = record(_set, _set.plan(1), (before,), {}, (self.array,), state())
         move_history(self, made._edge)
+    return self
+
+
+def _outlined(self: Any, source: Any, offset: int, size: Any, stride: Any) -> Any:
+    """`set_` of a wrapper, which has an outline and no memory."""
+    if size is None:
+        size, stride, offset = source.shape, source.stride(), source.storage_offset()
+    wide, old = self.array.dtype.itemsize, self.array
+    steps = contiguous_strides(tuple(size), wide) if stride is None else [n * wide for n in stride]
+    self.array = type(old)(tuple(size), old.dtype, None, tuple(steps), offset * wide)
+    bump(self, "set_")
     return self
 
 

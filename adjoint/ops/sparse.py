@@ -214,7 +214,7 @@ def to_sparse(self: Any, sparse_dim: Any = None, *, layout: Any = None, blocksiz
     if not min(rank, 1) <= split <= rank:
         raise ArgumentError(f"to_sparse: sparse_dim must be in [1, {rank}], got {sparse_dim}")
     array = self.detach().numpy()
-    full = (array != 0).reshape((*array.shape[:split], -1)).any(-1)
+    full = (array != 0).reshape((*array.shape[:split], math.prod(array.shape[split:]))).any(-1)
     at = np.stack(np.nonzero(full)).astype(I64) if rank else np.zeros((0, int(array != 0)), I64)
     return make(at, picked(self, at), tuple(self.shape), True)
 
