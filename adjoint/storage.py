@@ -57,6 +57,7 @@ class UntypedStorage:
         make = FUNCTIONS["empty" if isinstance(tensor, int) else "tensor"]
         self.tensor: Tensor = tensor if isinstance(tensor, Tensor) else make(
             tensor, dtype=self._element(dtype), device=device)
+        share_cell(self.tensor)              # others may write, and need not say so
         array = self.tensor.array
         self._owner = array if isinstance(array, MetaArray) else owner_of(array)
 

@@ -283,7 +283,10 @@ def storage_offset(self: Tensor) -> int:
 @member
 def data_ptr(self: Tensor) -> int:
     """Address of the first element."""
-    return address(self.array) if isinstance(self.array, np.ndarray) else 0
+    if not isinstance(self.array, np.ndarray):
+        return 0
+    core.share_cell(self)                # from now on others may know the memory
+    return address(self.array)
 
 
 @member

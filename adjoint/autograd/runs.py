@@ -18,7 +18,8 @@ from adjoint.core.held import ALONE, refs
 from adjoint.core.residuals import value_of
 from adjoint.core.tensor import AccumulateGrad, Kept, OutRef, Port, Tensor
 from adjoint.kernels import codegen, loops
-from adjoint.kernels.expr import Expr, schedule, var
+from adjoint.kernels.codegen import put
+from adjoint.kernels.expr import Expr, var
 
 _NODES, _ARRAYS = 8, 10
 _exact: dict[Any, bool] = {}         # plan -> whether its rule rounds alike everywhere
@@ -170,7 +171,7 @@ def _compiled(run: _Run, sums: list[Any]) -> _Kernel:
         for e, end in zip(rule.exprs, word[cut + 1:], strict=True):
             if end is None or e is None:
                 continue
-            c = _put(e, env)
+            c = put(e, env)
             if end < 0:
                 after = c if after is None else Expr("add", (after, c))
             else:
@@ -181,15 +182,6 @@ def _compiled(run: _Run, sums: list[Any]) -> _Kernel:
     params += [f"sum{i}" for i, s in enumerate(sums) if s is not None]
     made = loops.pointwise("run_backward", params, wanted, single=False) if wanted else None
     return _Kernel(made, [-1 if t is var("a0") else wanted.index(t) for t in totals])
-
-
-def _put(e: Expr, env: dict[Expr, Expr]) -> Expr:
-    """`e` with variables replaced and nothing simplified: that might round otherwise."""
-    done = dict(env)
-    for n in schedule([e]):
-        if n not in done:
-            done[n] = Expr(n.fn, tuple([done[a] for a in n.args]), n.value)
-    return done[e]
 
 
 def _done(walk: Any, run: _Run, sums: list[Any], kernel: _Kernel, free: bool) -> bool:

@@ -12,6 +12,7 @@ from adjoint.autograd import leaves
 from adjoint.autograd.engine import LARGE
 from adjoint.autograd.fit import fit
 from adjoint.base.aval import MetaArray
+from adjoint.core import foresight
 from adjoint.core.held import ALONE, owns, refs
 from adjoint.core.modes import WATCH, state, watchers
 from adjoint.core.rehearsal import call
@@ -38,6 +39,8 @@ def placed(walk: Any, node: Any, ct: Any, vals: list[Any], over: bool) -> list[A
     does: `added`, else the only one in the memory of `ct`, if `over` allows that; None where there
     is neither. None in their place where they went further: see `_through` and `runs`."""
     plan = node.plan
+    if ct.size >= _RUN:
+        foresight.drop()
     if ct.size >= _RUN and plan.into is not None and type(ct) is np.ndarray and not (
             walk.special or state() & WATCH or _shown(walk, node)):
         from adjoint.autograd import runs  # loaded by the first cotangent that is large enough

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
-from functools import partial
+from functools import cache, partial
 from math import copysign
 from types import BuiltinFunctionType
 from typing import Any
@@ -44,6 +44,7 @@ _getframe: Any = sys._getframe
 _asarray = np.asarray
 _inside = provenance.inside
 PLAIN = {Tensor, Parameter}      # what the templates and the machine code take for tensors
+FAR = 1 << 18                    # elements from which what comes next may be computed as well
 
 
 class _Scalars(dict[Any, Any]):
@@ -254,6 +255,12 @@ def told_of(op: Op, args: tuple[Any, ...], mode: int) -> Any:
     return bind_told(op, args, {}, mode, True, False)
 
 
+@cache
+def _foresight() -> Any:
+    from adjoint.core import foresight  # loaded by the first large op
+    return foresight
+
+
 # Template of ops of one operand.
 def _unary(own: Any) -> Any:
     def call(x: Any) -> Any:
@@ -272,10 +279,12 @@ def _unary(own: Any) -> Any:
         dtype, n = a.dtype, a.size
         try:
             if dtype is F32:
-                od = (own.raw32 if 1 < n < own.limit else own.ends32[n > 1])(a)
+                od = ((own.raw32 if 1 < n < own.limit else own.ends32[n > 1])(a) if n < FAR
+                      else _foresight().followed(own, own.ends32[1], x))
                 plan = own.plans32
             elif dtype is F64:
-                od = (own.raw64 if 1 < n < own.limit else own.ends64[n > 1])(a)
+                od = ((own.raw64 if 1 < n < own.limit else own.ends64[n > 1])(a) if n < FAR
+                      else _foresight().followed(own, own.ends64[1], x))
                 plan = own.plans64
             else:
                 return bind(own.met(dtype), (x,), {})
@@ -334,13 +343,14 @@ def _binary(own: Any) -> Any:
             if n != bd.size or n < own.limit <= n * n:
                 n = elements(ad, bd, own.limit)
             if dtype is F32:
-                od = (own.raw32 if 1 < n < own.limit else own.ends32[n > 1])(ad, bd)
-                plans = own.plans32
+                raw, ends = own.raw32, own.ends32
             elif dtype is F64:
-                od = (own.raw64 if 1 < n < own.limit else own.ends64[n > 1])(ad, bd)
-                plans = own.plans64
+                raw, ends = own.raw64, own.ends64
             else:
                 return bind(own.met(dtype), (a, b), {})
+            od = ((raw if 1 < n < own.limit else ends[n > 1])(ad, bd) if n < FAR
+                  else _foresight().added(own, ends[1], ad, bd, needs and mode))
+            plans = own.plans32 if dtype is F32 else own.plans64
         except (TypeError, ValueError, MetaError):
             return bind(own.op, (a, b), {})
         t = new_tensor()
@@ -352,9 +362,8 @@ def _binary(own: Any) -> Any:
         node: Any = own.node_type()
         node.plan = plan
         if needs == 3:
-            ea, eb = a._edge, b._edge
-            node.e0 = ea if ea is not None else edge_of(a)
-            node.e1 = eb if eb is not None else edge_of(b)
+            node.e0 = a._edge if a._edge is not None else edge_of(a)
+            node.e1 = b._edge if b._edge is not None else edge_of(b)
         else:
             node.e0, node.e1 = (edge_of(a), None) if needs == 1 else (None, edge_of(b))
         layout = plan.layout

@@ -339,6 +339,17 @@ def store(op: Any, out: Any, arrays: Sequence[Any], attrs: dict[str, Any]) -> bo
     return kernel(*arrays, out=(out,), **attrs) is not NotImplemented
 
 
+@functools.cache
+def both(first: Any, after: Any) -> Kernel | None:
+    """The results of a pointwise op and of another one of its result, in one pass: the bits of each
+    by itself. `first` is a sum of operands: nothing fuses with it."""
+    head = first.expression
+    tail = _module("codegen").put(after.expression, {var(after.operands[0]): head})
+    made: Kernel | None = _module("loops").pointwise(
+        f"{first.name}_{after.name}", first.operands, [head, tail], single=False)
+    return made
+
+
 def down(name: str, params: Sequence[str], expr: Expr) -> Kernel:
     """A rule of one cotangent that sums it down the columns as well: `columns.Columns`, made when
     it is first called."""

@@ -250,6 +250,15 @@ def exact(exprs: Sequence[Expr]) -> bool:
     return all(e.fn in _EXACT for e in schedule(exprs))
 
 
+def put(e: Expr, env: dict[Expr, Expr]) -> Expr:
+    """`e` with variables replaced and nothing simplified: that might round otherwise."""
+    done = dict(env)
+    for n in schedule([e]):
+        if n not in done:
+            done[n] = Expr(n.fn, tuple([done[a] for a in n.args]), n.value)
+    return done[e]
+
+
 def text_of(exprs: Sequence[Expr]) -> str:
     """The expressions as an unambiguous text, for keys."""
     order = {e: i for i, e in enumerate(schedule(exprs))}

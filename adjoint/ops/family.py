@@ -337,8 +337,7 @@ def _infer(name: str, kind: str, no_booleans: str = "") -> Callable[..., Aval]:
 
 
 def _typed(values: dict[str, Any], arrays: Sequence[Any]) -> dict[str, Any]:
-    """Number attributes in the dtype of the operands: the product of two Python floats would
-    otherwise become a float64 that raises the result."""
+    """Number attributes in the operands' dtype: a float64 product of two would raise the result."""
     dtype = getattr(arrays[0], "dtype", None)
     if values and dtype is not None and dtype.kind in "iu":
         return {k: fitting(v, dtype) if type(v) is int else v for k, v in values.items()}
@@ -354,6 +353,7 @@ class PointwiseOp(Op):
     its NumPy form generated, when they are first needed: importing the package costs little."""
 
     unrolled = True
+    kernels = staticmethod(_kernels)
     source: tuple[Any, ...]     # (expression or lambda, given slopes, dtype kind)
     refuses: Mapping[str, str] = {}             # kinds of dtypes -> words; see `pointwise`
     many: Callable[..., Any] | None = None      # NumPy's form of large arrays, if another is faster
