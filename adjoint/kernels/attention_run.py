@@ -21,12 +21,22 @@ from .attention_ir import (
     forward_module,
 )
 from .attention_numpy import Array, Attend, laid_like, threshold
-from .gemm_ir import tile_for
+from .gemm_ir import Tile, tile_for
 from .gemm_plan import address, compiled, machine, release, usable, workspace
 
 _ArgBlock = ctypes.c_int64 * len(ARGS)
-_SLICE = 16 << 10  # bytes of padded keys below which another call costs more than it saves
+_SLICE = 128 << 10  # bytes of padded keys below which another call costs more than it saves
+_ALONE = 4_000_000  # multiplications below which a worker is not woken: that takes some 50 us
 _NO_LIMIT = 1 << 30  # causal limit of attention that is not causal; positions stay below 2**31
+
+
+_SLOTS = {name: tuple(INDEX[name + part] for part in ("", "_b", "_h", "_s"))
+          for name in ("q", "k", "v", "o", "ct", "dq", "dk", "dv")}
+
+
+@functools.cache
+def _tile() -> Tile:
+    return tile_for(machine(), "float")
 
 
 @functools.cache
@@ -42,7 +52,7 @@ def supported(q: Array, k: Array, v: Array, spec: Attend) -> bool:
     """Whether the generated kernels compute this: float32, not empty, not tiny."""
     if not all(x.dtype == np.float32 for x in (q, k, v)) or not usable():
         return False
-    if q.size == 0 or k.size == 0 or v.size == 0 or SIDE % tile_for(machine(), "float").mr:
+    if q.size == 0 or k.size == 0 or v.size == 0 or SIDE % _tile().mr:
         return False
     work = q.shape[1] * q.shape[0] * q.shape[2] * k.shape[2] * (q.shape[3] + v.shape[3])
     if max(q.shape[2], k.shape[2]) >= _NO_LIMIT or work < 2_000:
@@ -52,7 +62,7 @@ def supported(q: Array, k: Array, v: Array, spec: Attend) -> bool:
 
 def rows_of(x: Array) -> Array:
     """`x` with unit stride in its last axis and a width that is a multiple of the register tile."""
-    width = tile_for(machine(), "float").nr
+    width = _tile().nr
     extra = -x.shape[-1] % width
     if extra == 0:
         return x if x.strides[-1] == 4 else np.ascontiguousarray(x)
@@ -96,19 +106,26 @@ class Block:
 
     def array(self, **arrays: Array) -> None:
         """Set the address and the batch, head and row strides of operands."""
+        values = self.values
         for name, x in arrays.items():
             self.kept.append(x)
-            self.set(**{name: address(x), name + "_b": x.strides[0]})
-            self.set(**{name + "_h": x.strides[1], name + "_s": x.strides[2]})
+            slots, strides = _SLOTS[name], x.strides
+            values[slots[0]] = address(x)
+            values[slots[1]], values[slots[2]], values[slots[3]] = strides[0], strides[1], strides[2]
 
-    def run(self, tasks: int, bytes_each: int) -> None:
-        """Share the tasks among the threads."""
-        workers = min(threads.get_num_threads(), tasks)
+    def run(self, tasks: int, bytes_each: int, work: int) -> None:
+        """Share the tasks, of `work` multiplications together, among the threads."""
+        workers = 1 if work < _ALONE else min(threads.get_num_threads(), tasks)
         each = -(-bytes_each // 4096) * 4096 + 192
         buffer = workspace(each * workers)
         self.set(tasks=tasks, work=address(buffer), work_bytes=each)
         threads.parallel(self.entry, ctypes.addressof(self.values), workers)
         release(buffer)
+
+
+def _work(q: Array, k: Array, v: Array) -> int:
+    """Multiplications of a forward pass; backward has five products in place of two."""
+    return int(q.shape[0] * q.shape[1] * q.shape[2] * k.shape[2] * (q.shape[3] + v.shape[3]))
 
 
 def _signed(seed: int) -> int:
@@ -120,7 +137,7 @@ def _in_turn(spec: Attend, k: Array, v: Array) -> list[slice]:
     """The batch in slices that keep the threads busy, where rows are padded: only one slice's
     padded copies are there at a time. In one where not, or where dropout counts the rows."""
     batch, heads, rows, width = k.shape
-    tile = tile_for(machine(), "float").nr
+    tile = _tile().nr
     step = batch
     if (width % tile or v.shape[3] % tile) and not spec.dropout:
         one = 4 * heads * rows * (width + -width % tile)        # bytes of an example, padded
@@ -153,8 +170,8 @@ def _forward(q: Array, k: Array, v: Array, spec: Attend) -> tuple[Array, Array]:
     blocks = -(-rows // SIDE)
     block.array(o=out)
     block.set(top=address(top), total=address(total), blocks=blocks)
-    size = forward_bytes(q.shape[3], v.shape[3], k.shape[2], tile_for(machine(), "float"))
-    block.run(batch * heads * blocks, size)
+    size = forward_bytes(q.shape[3], v.shape[3], k.shape[2], _tile())
+    block.run(batch * heads * blocks, size, _work(q, k, v))
     with np.errstate(divide="ignore"):
         np.log(total, out=total)
     top *= np.float32(math.log(2))
@@ -194,9 +211,9 @@ def _backward(
     block = Block("backward", spec, q, k, v)
     block.array(o=out, ct=ct, dq=grads[0], dk=grads[1], dv=grads[2])
     block.set(top=address(top), parts=parts, dq_part=shares.strides[0])
-    tile, groups = tile_for(machine(), "float"), q.shape[1] // k.shape[1]
+    tile, groups = _tile(), q.shape[1] // k.shape[1]
     size = backward_bytes(q.shape[3], v.shape[3], q.shape[2], groups, tile)
-    block.run(tasks * parts, size)
+    block.run(tasks * parts, size, 5 * _work(q, k, v) // 2)
     if parts > 1:
         grads[0] = np.add.reduce(shares, axis=0)
     done = [g if w == g.shape[3] else g[..., :w].copy("K")
