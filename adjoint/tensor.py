@@ -29,6 +29,7 @@ from adjoint.base.errors import (
 from adjoint.core import tensor as core
 from adjoint.core.inplace import inplace
 from adjoint.core.modes import GRAD, state
+from adjoint.core.rehearsal import rehearsal
 from adjoint.core.tensor import (
     AccumulateGrad,
     Port,
@@ -466,7 +467,8 @@ def __repr__(self: Tensor, *, tensor_contents: Any = None) -> str:
 
 @member
 def __format__(self: Tensor, spec: str) -> str:
-    if self.shape != () or (not spec if self.level else isinstance(self.array, MetaArray)):
+    if self.shape != () or (not spec if self.level else isinstance(self.array, MetaArray) and (
+            not spec or rehearsal.get() is None)):
         return object.__format__(self, spec)
     return format(item(self), spec)
 

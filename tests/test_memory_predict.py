@@ -293,6 +293,8 @@ def test_values_that_are_not_known_raise_with_the_line() -> None:
     assert type(x.array) is np.ndarray
     with pytest.raises(RuntimeError, match=r"test_memory_predict.py:\d+ in <lambda>"):
         predict(lambda: float(x.sum()))
+    with pytest.raises(RuntimeError, match=r"test_memory_predict.py:\d+ in <lambda>"):
+        predict(lambda: f"{x.sum():.3f}")
 
 
 def test_values_that_are_known() -> None:

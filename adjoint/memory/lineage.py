@@ -68,7 +68,7 @@ class Storage:
 
     def live(self) -> Any:
         """The owning array, or None where it is gone."""
-        return self.owner if self.owner is not None else self.ref()
+        return self.owner if self.owner is not None or self.ref is None else self.ref()
 
     def wanted(self) -> bool:
         """Whether somebody here may still ask for it."""
@@ -123,8 +123,13 @@ class Slot(Layout):
 
     def verify(self, node: Any) -> None:
         """Raise where the storage was written to since the node saved it."""
-        if self.cell is not None and (self.cell.touched or self.cell.version != self.version):
-            verify(out_ref(MetaArray(self.shape, self.dtype), self.cell, 0, self.version), node)
+        cell = self.cell
+        if cell is None or cell.version == self.version and not cell.exposed:
+            return
+        owner = self.storage.live()            # (nobody else has what is gone)
+        if owner is not None or cell.version != self.version:
+            shown = MetaArray(self.shape, self.dtype) if owner is None else self.array(owner)
+            verify(out_ref(shown, cell, 0, self.version), node)
 
 
 class Handle(Slot):
@@ -135,15 +140,18 @@ class Handle(Slot):
     def __init__(self, storage: Storage, array: Any, owner: Any, cell: Any, version: int,
                  seq: int) -> None:
         Slot.__init__(self, storage, array, owner, cell, version)
-        self.seq = seq
         storage.handles += 1
         storage.uses.append(seq)
         storage.owner = owner
+        self.seq = seq                         # (last: then there is something to undo)
 
     def __del__(self) -> None:
+        seq = getattr(self, "seq", None)
+        if seq is None:                        # a signal's handler has stopped `__init__`
+            return
         s = self.storage
         s.handles -= 1
-        s.uses.remove(self.seq)
+        s.uses.remove(seq)
         if s.handles <= 0 and s.until < 0 and not s.wanted():
             s.owner = None
 

@@ -406,7 +406,7 @@ FEW_PAIRS = 4096
 isin_op: Any = op(
     "isin", impl=_isin,
     infer=lambda a, b, *, invert: Aval(a.shape, np.dtype(np.bool_)), batch=batch_loop,
-    cost=lambda a, b, **_: a.size + b.size, domain=lambda: [
+    by_value=True, cost=lambda a, b, **_: a.size + b.size, domain=lambda: [
         ((np.array([[1, 2], [3, 4]]), np.array([2, 3])), {"invert": False})])
 
 

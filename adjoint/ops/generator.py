@@ -20,6 +20,8 @@ from adjoint.base.errors import (
     NotSupported,
     StructureError,
 )
+from adjoint.core.bind import retried
+from adjoint.core.modes import WATCH, state, watchers
 from adjoint.core.tensor import Tensor, wrap
 from adjoint.core.trace import mapping
 from adjoint.kernels.stream import F32, F64, Stream
@@ -190,6 +192,19 @@ def rewind(randomness: str) -> Callable[[], None]:
         return lambda: None
     held = get_rng_state()
     return lambda: set_rng_state(held)
+
+
+def again(draw: Callable[..., Any], stream: Stream, *args: Any) -> Any:
+    """`draw(stream, *args)`, once more from where it began where memory is refused and an observer
+    can free some."""
+    if not state() & WATCH:
+        return draw(stream, *args)
+    held = stream.hold()
+
+    def drawn() -> Any:
+        stream.back_to(held)
+        return draw(stream, *args)
+    return retried(watchers.observers.get(), drawn)
 
 
 def source(generator: Any = None) -> Stream:

@@ -45,7 +45,7 @@ from adjoint.ops.convert import filled
 from adjoint.ops.create import device_name, order_like, refuse_filled, shape_of
 from adjoint.ops.device import check, storage_less, strided
 from adjoint.ops.family import broadcast_shapes
-from adjoint.ops.generator import chances, proper, source
+from adjoint.ops.generator import again, chances, proper, source
 from adjoint.ops.public import SPARSE, public, typed
 from adjoint.ops.shape import expand_op, permute_op
 
@@ -58,13 +58,13 @@ def drawn(shape: Sequence[int], draw: Draw, generator: Any = None) -> Tensor:
     stream = source(generator)
     trace = mapping.get()
     if trace is None:
-        return wrap(draw(stream, shape))
+        return wrap(again(draw, stream, shape))
     per_example: list[Any] = []
     while trace is not None:
         if trace.randomness == "different":
             per_example.insert(0, trace)
         trace = trace.outer
-    t: Any = wrap(np.asarray(draw(stream, (*[v.size for v in per_example], *shape))))
+    t: Any = wrap(np.asarray(again(draw, stream, (*[v.size for v in per_example], *shape))))
     for trace in per_example:
         t = trace.lift(t)
     return t
@@ -285,7 +285,7 @@ def bernoulli(input: Tensor, p: float | None = None, *, generator: Any = None,
 
 def _flipped(generator: Any, array: Any, chance: Any) -> Any:
     proper(chance)
-    return _flips(source(generator), array.shape, chance).astype(array.dtype)
+    return again(_flips, source(generator), array.shape, chance).astype(array.dtype)
 
 
 def _flips(s: Stream, shape: Any, chance: Any) -> Any:
