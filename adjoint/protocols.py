@@ -245,7 +245,8 @@ def _real(kind: Callable[[Any], Any]) -> Callable[[Any], Any]:
     def convert(value: Any) -> Any:
         if type(value) is complex:
             if value.imag:
-                raise DTypeError(f"value cannot be converted to type {kind.__name__} without "
+                name = "int64_t" if kind is int else "double"
+                raise DTypeError(f"value cannot be converted to type {name} without "
                                  f"overflow: {value} has an imaginary part")
             value = value.real
         return kind(value)

@@ -566,12 +566,23 @@ def _comparison(name: str, f: Callable[..., Any], otherwise: Any) -> None:
     setattr(Tensor, name, compare)
 
 
+def _inverted(self: Tensor) -> Any:
+    if self.array.dtype.kind not in "biu":
+        raise DTypeError("~ (operator.invert) is only implemented on integer and Boolean-type "
+                         f"tensors, this one is {self.dtype}")
+    return p.bitwise_not(self)
+
+
+def _kept(self: Tensor, index: Any) -> None:
+    raise TypeError("Tensor does not support deleting items")
+
+
 for _name, _f, _other in (("__lt__", p.lt, NotImplemented), ("__le__", p.le, NotImplemented),
                           ("__gt__", p.gt, NotImplemented), ("__ge__", p.ge, NotImplemented),
                           ("__eq__", p.eq, NotImplemented), ("__ne__", p.ne, NotImplemented)):
     _comparison(_name, _f, _other)
-_SURFACE.update(__neg__=p.neg, __pos__=lambda self: self, __abs__=p.abs_op,
-                __invert__=p.bitwise_not, __hash__=lambda self: id(self))
+_SURFACE.update(__neg__=p.neg, __pos__=METHODS["positive"], __abs__=p.abs_op,
+                __invert__=_inverted, __delitem__=_kept, __hash__=lambda self: id(self))
 
 
 def _absent(self: Tensor, name: str) -> Any:

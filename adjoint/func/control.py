@@ -18,8 +18,8 @@ from adjoint.base.tree import Spec, flatten, tree_map, unflatten
 from adjoint.core.tensor import Tensor, wrap
 from adjoint.func.batch import BatchTensor
 from adjoint.func.vmap import vmap
-from adjoint.ops.api_pointwise import where
 from adjoint.ops.create import tensor
+from adjoint.ops.more import where
 from adjoint.ops.shape import cat_op, reshape, stack_op
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from adjoint.base.dtypes import I64, lacking, promote_dtypes, scalar_type, to_numpy
-from adjoint.base.errors import ArgumentError, DTypeError, NotSupported, ShapeError
+from adjoint.base.errors import ArgumentError, DTypeError, NoKernel, NotSupported, ShapeError
 from adjoint.core.autocast import in_float32
 from adjoint.core.modes import not_replayed, warn
 from adjoint.core.tensor import Tensor, share_cell, wrap
@@ -241,6 +241,11 @@ def repeat_interleave(input: Any, repeats: Any = None, dim: Any = None, *,
         counts = np.asarray(raw(input))
         return wrap(np.repeat(np.arange(len(counts)), counts).astype(np.int64))
     counts = np.asarray(raw(repeats))
+    if counts.dtype.kind not in "iu":
+        raise NoKernel("\"repeat_interleave_cpu\" not implemented for "
+                       f"'{scalar_type(counts.dtype)}'")
+    if counts.ndim > 1:
+        raise ShapeError(f"repeats must be 0-dim or 1-dim tensor, got {counts.ndim}-dim")
     if dim is None and counts.size == 1 and len(input.shape) > 1:
         made = repeat_interleave(input, repeats, -1)    # the same, by an index for one row
         return reshape(made, (numel(made),))
@@ -384,7 +389,8 @@ def block_diag(*tensors: Any) -> Any:
 def vander(x: Any, N: Any = None, increasing: bool = False) -> Any:
     """Powers of a vector as columns."""
     if len(x.shape) != 1:
-        raise ShapeError(f"x must be a one-dimensional tensor. Got shape {list(x.shape)}")
+        raise ShapeError(f"x must be a one-dimensional tensor. Got {len(x.shape)}D: "
+                         f"{list(x.shape)}")
     from adjoint.ops.pointwise import pow_op
     n = x.shape[0] if N is None else N
     if n < 0:
@@ -441,7 +447,9 @@ def tensordot(a: Any, b: Any, dims: Any = 2, out: Any = None) -> Any:
                 a = cast_to(sum_op(a, dim=(i,), keepdim=True), kinds[0])
             elif a.shape[i] == 1:
                 b = cast_to(sum_op(b, dim=(j,), keepdim=True), kinds[1])
-    if len(da) != len(db) or any(a.shape[i] != b.shape[j] for i, j in zip(da, db, strict=True)):
+    if len(da) != len(db):
+        raise ShapeError(f"both dimension lists should have same length: got {da} and {db}")
+    if any(a.shape[i] != b.shape[j] for i, j in zip(da, db, strict=True)):
         raise ShapeError(f"tensordot: contracted dimensions need to match, but first has size "
                          f"{[a.shape[i] for i in da]} in dims {list(da)} and second has size "
                          f"{[b.shape[j] for j in db]} in dims {list(db)}")
@@ -498,6 +506,12 @@ def cdist(x1: Any, x2: Any, p: float = 2.0,
     need("cdist", x1, x2)
     need_kernel("cdist only supports floating-point dtypes, X1 got: {}", "biuc", x1)
     same_dtype("cdist", x1, x2)
+    if p < 0:
+        raise ArgumentError(f"cdist only supports non-negative p values, got {p}")
+    for word, x in (("X1", x1), ("X2", x2)):
+        if len(x.shape) < 2:
+            raise ShapeError(f"cdist only supports at least 2D tensors, {word} got: "
+                             f"{len(x.shape)}D")
     if x1.shape[-1] != x2.shape[-1]:
         raise ShapeError(f"X1 and X2 must have the same number of columns. X1: {x1.shape[-1]} X2: "
                          f"{x2.shape[-1]}")

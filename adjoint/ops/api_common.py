@@ -139,8 +139,20 @@ def need_rank(name: str, *wanted: tuple[Any, int]) -> None:
         if len(x.shape) != rank:
             found = dict.fromkeys(f"{n}D" for _, n in wanted)
             ranks = " and ".join(found)
-            raise ShapeError(f"{name}: {ranks} tensors expected, but operand {i} has "
-                             f"{len(x.shape)} axes: {list(x.shape)}")
+            have = [len(y.shape) for y, _ in wanted]
+            said = (f"1D tensors expected, but got {have[0]}D and {have[-1]}D tensors"
+                    if name in ("dot", "vdot") else
+                    f"vector + matrix @ vector expected, got 1, {have[0]}, {have[-1]}"
+                    if name == "mv" else _RANKS[name][i].format(have[i]) if name in _RANKS else
+                    f"{ranks} tensors expected")
+            raise ShapeError(f"{said}: {name} takes {ranks}, operand {i} has {have[i]} axes: "
+                             f"{list(x.shape)}")
+
+
+_RANKS = {"mm": ("self must be a matrix", "mat2 must be a matrix"),
+          "addmm": ("mat1 must be a matrix, got {}-D tensor",
+                    "mat2 must be a matrix, got {}-D tensor"),
+          "bmm": ("batch1 must be a 3D tensor", "batch2 must be a 3D tensor")}
 
 
 def no_zeros(name: str, divisor: Any, dividend: Any = 1) -> None:
@@ -207,11 +219,23 @@ def floating(x: Any) -> Any:
     return x if is_inexact(dtype_of(x)) else cast_to(x, default_dtype())
 
 
-def need_float(name: str, x: Any) -> None:
-    """Refuse integers where PyTorch does."""
+def need_float(name: str, x: Any, said: str = "") -> None:
+    """Refuse integers where PyTorch does, by its words `said`."""
     if not is_inexact(dtype_of(x)):
+        if name.startswith("linalg."):
+            said = f"{name}: Expected a floating point or complex tensor as input. Got {{}}"
+        if said:
+            raise DTypeError(f"{said.format(scalar_type(dtype_of(x)))}: {name}() takes a floating "
+                             "point or complex dtype; call .float() on the input first")
         raise DTypeError(f"{name}(): input must have a floating point or complex dtype, got "
                          f"{of_numpy(dtype_of(x)).name}; call .float() on it first")
+
+
+_DTYPES = {"addmm": "self and mat2 must have the same dtype, but got {} and {}",
+           "addbmm": "self and mat2 must have the same dtype, but got {} and {}",
+           "tensordot": "both inputs should have same dtype",
+           "linalg.solve": "linalg.solve: Expected A and B to have the same dtype, but found A of "
+                           "type {} and B of type {} instead"}
 
 
 def same_dtype(name: str, *xs: Any) -> None:
@@ -220,8 +244,10 @@ def same_dtype(name: str, *xs: Any) -> None:
     for d in dtypes[1:]:
         if d != dtypes[0]:
             names = ", ".join(of_numpy(e).name for e in dtypes)
-            raise DTypeError(f"{name}(): expected operands to have the same dtype, but got: "
-                             f"{names}; cast one of them with .to(dtype)")
+            pair = scalar_type(dtypes[0]), scalar_type(d)
+            said = _DTYPES.get(name, "expected scalar type {} but found {}").format(*pair)
+            raise DTypeError(f"{said}: {name}(): expected operands to have the same dtype, but got"
+                             f": {names}; cast one of them with .to(dtype)")
 
 
 def put_dtype(x: Any, v: Any) -> None:

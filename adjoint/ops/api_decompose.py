@@ -423,11 +423,11 @@ def vector_norm(x: Any, ord: float = 2, dim: Any = None, keepdim: bool = False, 
     """The p-norm of elements over axes; its gradient at 0 is 0."""
     need("linalg.vector_norm", x)
     need_float("linalg.vector_norm", x)
-    x = cast_to(x, dtype)
-    dims = many_dims(x, dim)
-    if (ord < 0 or ord == math.inf) and not all(x.shape[d] for d in dims):
-        where = ("an empty tensor because" if dim is None else "the dimension "
-                 f"{next(d for d in dims if not x.shape[d])} because this dimension is empty and")
+    x, dims = cast_to(x, dtype), many_dims(x, dim)
+    empty = [d for d in dims if not x.shape[d]]
+    if (ord < 0 or ord == math.inf) and empty:
+        where = "an empty tensor because" if dim is None else (
+            f"the dimension {empty[0]} because this dimension is empty and")
         raise ArgumentError(f"linalg.vector_norm cannot compute the {ord} norm on {where} the "
                             f"operation does not have an identity; the operand is {list(x.shape)}")
     return finish_same(out, norm_op(x, p=float(ord), dim=dims, keepdim=keepdim))
@@ -446,8 +446,7 @@ _norm_out = exactly("linalg.matrix_norm expected out tensor dtype {want} but got
 @planned
 def matrix_norm(A: Any, ord: Any = "fro", dim: Any = (-2, -1), keepdim: bool = False, *,
                 dtype: Any = None, out: Any = None) -> Any:
-    """Norms of matrices: "fro", "nuc", 2, -2 (singular values), 1, -1 (columns), inf, -inf (rows).
-    """
+    """Norms of matrices: "fro", "nuc", 2, -2 (singular), 1, -1 (columns), inf, -inf (rows)."""
     x = cast_to(A, dtype)
     _matrix("matrix_norm", x)
     if not isinstance(dim, (tuple, list)) or len(dim) != 2:
@@ -471,8 +470,7 @@ def matrix_norm(A: Any, ord: Any = "fro", dim: Any = (-2, -1), keepdim: bool = F
     sums = sum_op(abs_op(x), dim=(inner,), keepdim=True)
     f = _largest if ord > 0 else amin_op
     found = f(sums, dim=(outer,), keepdim=True)
-    return _norm_out(out,
-                     found if keepdim else squeeze_op(found, dims=tuple(sorted((a, b)))))
+    return _norm_out(out, found if keepdim else squeeze_op(found, dims=tuple(sorted((a, b)))))
 
 
 @linalg()
@@ -480,10 +478,13 @@ def matrix_norm(A: Any, ord: Any = "fro", dim: Any = (-2, -1), keepdim: bool = F
 def norm(A: Any, ord: Any = None, dim: Any = None, keepdim: bool = False, *, out: Any = None,
          dtype: Any = None) -> Any:
     """`vector_norm` or `matrix_norm`, by `ord` and `dim`."""
-    two = dim is not None and not isinstance(dim, int) and len(dim) == 2
     if ord is None:
         return vector_norm(A, 2, dim, keepdim, dtype=dtype, out=out)
-    if isinstance(ord, str) or two or dim is None and len(A.shape) == 2:
+    n = 1 if isinstance(dim, int) else len(A.shape if dim is None else dim)
+    if dim is None and n not in (1, 2):
+        raise ShapeError("linalg.norm: If dim is not specified but ord is, the input must be 1D or"
+                         f" 2D. Got {n}D.")
+    if isinstance(ord, str) or n == 2:
         return matrix_norm(A, ord, (-2, -1) if dim is None else dim, keepdim, dtype=dtype, out=out)
     return vector_norm(A, ord, dim, keepdim, dtype=dtype, out=out)
 
@@ -493,8 +494,7 @@ def cond(A: Any, p: Any = None, *, out: Any = None) -> Any:
     """‖A‖·‖A⁻¹‖; the ratio of extreme singular values for p None, 2 or -2."""
     _matrix("cond", A)
     if p in (None, 2, -2):
-        s = svd_op(A)[1]
-        last = (len(s.shape) - 1,)
+        s, last = svd_op(A)[1], (len(A.shape) - 2,)
         high, low = amax_op(s, dim=last, keepdim=False), amin_op(s, dim=last, keepdim=False)
         return _cond_out(out, div(low, high) if p == -2 else div(high, low))
     return _cond_out(out, mul(matrix_norm(A, p), matrix_norm(inv_op(A), p)))

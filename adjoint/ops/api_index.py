@@ -20,7 +20,6 @@ from adjoint.ops.api_common import (
     box,
     dtype_of,
     exactly,
-    finish_same,
     need,
     put_dtype,
     raw,
@@ -36,13 +35,12 @@ from adjoint.ops.index import (
     slice_op,
     slice_put_op,
     sliced_shape,
-    tril_op,
-    triu_op,
 )
 from adjoint.ops.public import known_as, other_names, planned, public, typed
 from adjoint.ops.shape import (
     expand_op,
     narrow_op,
+    refuse_expansion,
     reshape,
     select_op,
     unsqueeze_op,
@@ -144,6 +142,9 @@ def parse(shape: tuple[int, ...], index: Any) -> Parsed:
             if _is_array(item) and dtype_of(item).char in "?B":
                 items[k] = item = _as_mask(item)
             used += _width(item)
+    if used > len(shape) == 0 and type(items[0]) is int:
+        raise IndexOutOfRange("invalid index of a 0-dim tensor. Use `tensor.item()` in Python or "
+                              "`tensor.item<T>()` in C++ to convert a 0-dim tensor to a number")
     if used > len(shape):
         raise IndexOutOfRange(f"too many indices for tensor of dimension {len(shape)}: {used} axes "
                               f"are indexed in a tensor of shape {list(shape)}")
@@ -230,7 +231,8 @@ def _slice(item: slice, size: int) -> slice:
             raise DTypeError("slice indices must be integers or None or have an __index__ method: "
                              f"{item}") from None
     if item.step is not None and item.step <= 0:
-        raise ArgumentError("slice step must be positive: use flip() to reverse an axis")
+        raise ArgumentError("step must be greater than zero: use flip() to reverse an axis"
+                            if item.step else "slice step cannot be zero")
     start, stop, step = item.indices(size)
     return slice(start, max(start, stop), step)
 
@@ -349,9 +351,9 @@ def setitem(input: Any, index: Any, v: Any) -> None:
         return
     if isinstance(v, NUMBER):
         v = held(v, dtype_of(input))
-    elif isinstance(v, list):
-        raise DTypeError(f"can't assign a list to a tensor of {of_numpy(dtype_of(input))}: make "
-                         "one with tensor(...)")
+    elif not hasattr(v, "shape"):
+        raise DTypeError(f"can't assign a {type(v).__name__} to a {input.type()}; tensor(...) "
+                         "makes a tensor of numbers")
     if _is_array(index) and dtype_of(index) == np.bool_ and tuple(index.shape) == tuple(
             input.shape) and not len(getattr(v, "shape", ())):
         inplace(masked_fill_op.op, input, (index, v), name="masked_fill_")
@@ -359,7 +361,7 @@ def setitem(input: Any, index: Any, v: Any) -> None:
     parsed = parse(tuple(input.shape), index)
     if not parsed.dims:
         if not isinstance(v, NUMBER):
-            v = _fitted(v, sliced_shape(tuple(input.shape), parsed.basic))
+            v = _fitted(v, sliced_shape(tuple(input.shape), parsed.basic), refuse_expansion)
             if len(v.shape) and getattr(v, "_cell", None) is not None \
                     and v._cell is input._cell and type(input.array) is np.ndarray:
                 writes.refuse_overlap(wrap(input.array[(*parsed.basic, ...)]), v)
@@ -375,22 +377,19 @@ def setitem(input: Any, index: Any, v: Any) -> None:
             {"dims": parsed.dims, "accumulate": False}, name="index_put_")
 
 
-def _fitted(v: Any, target: tuple[int, ...]) -> Any:
+def _fitted(v: Any, target: tuple[int, ...], refuse: Any = None) -> Any:
     """`v` without leading axes of size 1 that the target has not; checked to broadcast."""
     if not hasattr(v, "shape"):
-        if not isinstance(v, NUMBER):
-            raise DTypeError(f"can't assign a {type(v).__name__} to a tensor")
         return v
     have = tuple(v.shape)
     if not have or have == target:
         return v
     while len(have) > len(target) and have[0] == 1:
         have = have[1:]
-    try:
-        fine = np.broadcast_shapes(have, target) == target
-    except ValueError:
-        fine = False
-    if not fine:
+    if refuse is not None:
+        refuse(have, target)
+    lead = len(target) - len(have)
+    if lead < 0 or any([n not in (1, m) for n, m in zip(have, target[lead:], strict=True)]):
         raise ShapeError(f"shape mismatch: value tensor of shape {list(v.shape)} cannot be "
                          f"broadcast to indexing result of shape {list(target)}")
     return v if have == tuple(v.shape) else reshape(v, have)
@@ -415,6 +414,9 @@ def index_put_(self: Any, indices: Any, values: Any, accumulate: bool = False) -
 
 
 def _put_parts(x: Any, indices: Any, values: Any) -> tuple[Any, Any, Any, Any]:
+    if isinstance(indices, Tensor):
+        raise DTypeError("index_put_(): argument 'indices' (position 1) must be tuple of Tensors, "
+                         "not Tensor")
     parsed = parse(tuple(x.shape), tuple(FULL if i is None else i for i in indices))
     lin = positions(tuple(x.shape), parsed)
     put_dtype(x, values)
@@ -432,7 +434,7 @@ def _mask_of(name: str, mask: Any) -> Any:
     return mask
 
 
-def _fill_value(name: str, v: Any) -> Any:
+def fill_value(name: str, v: Any) -> Any:
     if hasattr(v, "shape") and len(v.shape):
         raise ShapeError(f"{name} only supports a 0-dimensional value tensor, but got tensor with "
                          f"{len(v.shape)} dimension(s).")
@@ -453,7 +455,7 @@ def masked_fill(input: Any, mask: Any, value: Any) -> Any:
             value, Tensor) and dtype_of(value).kind == "c"):
         raise DTypeError(f"value cannot be converted to type {cpp_type(dtype_of(input))} "
                          "without overflow")
-    value = held(_fill_value("masked_fill_", value), dtype_of(input))
+    value = held(fill_value("masked_fill_", value), dtype_of(input))
     return masked_fill_op(input, _mask_of("masked_fill_", mask), value)
 
 
@@ -462,7 +464,7 @@ def masked_fill_(self: Any, mask: Any, value: Any) -> Any:
     """In-place `masked_fill`."""
     if type(mask) is Tensor and mask.array.dtype == np.bool_ and _assigned(self, mask, value):
         return self
-    value = held(_fill_value("masked_fill_", value), dtype_of(self))
+    value = held(fill_value("masked_fill_", value), dtype_of(self))
     return inplace(masked_fill_op.op, self, (_mask_of("masked_fill_", mask), value),
                    name="masked_fill_")
 
@@ -513,41 +515,6 @@ def nonzero(input: Any, *, out: Any = None, as_tuple: bool = False) -> Any:
 def argwhere(input: Any) -> Any:
     """`nonzero` as (count, ndim)."""
     return nonzero(input)
-
-
-@public()
-@planned
-def tril(input: Any, diagonal: int = 0, *, out: Any = None) -> Any:
-    """The lower triangle of the last two axes, 0 above `diagonal`."""
-    _matrix("tril", input)
-    return finish_same(out, tril_op(input, diagonal=diagonal))
-
-
-@public()
-@planned
-def triu(input: Any, diagonal: int = 0, *, out: Any = None) -> Any:
-    """The upper triangle of the last two axes, 0 below `diagonal`."""
-    _matrix("triu", input)
-    return finish_same(out, triu_op(input, diagonal=diagonal))
-
-
-def _matrix(name: str, x: Any) -> None:
-    need(name, x)
-    if len(x.shape) < 2:
-        raise ShapeError(f"{name}: input tensor must have at least 2 dimensions, got "
-                         f"{len(x.shape)}")
-
-
-@public("tril_", function=False)
-def tril_(self: Any, diagonal: int = 0) -> Any:
-    """In-place `tril`."""
-    return inplace(tril_op.op, self, (), {"diagonal": diagonal}, name="tril_")
-
-
-@public("triu_", function=False)
-def triu_(self: Any, diagonal: int = 0) -> Any:
-    """In-place `triu`."""
-    return inplace(triu_op.op, self, (), {"diagonal": diagonal}, name="triu_")
 
 
 @other_names

@@ -51,6 +51,9 @@ def _whole(alpha: Any, *xs: Any) -> Any:
     if type(alpha) is float and all(dtype_of(x).kind in "biu" for x in xs):
         raise ArgumentError("For integral input tensors, argument alpha must not be a floating "
                             f"point number, got {alpha}")
+    if type(alpha) is complex and not any(dtype_of(x).kind == "c" for x in xs):
+        raise ArgumentError("For non-complex input tensors, argument alpha must not be a complex "
+                            f"number, got {alpha}")
     return bool(alpha) if all(dtype_of(x).kind == "b" for x in xs) else alpha
 
 

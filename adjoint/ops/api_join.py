@@ -54,7 +54,8 @@ def _listed(name: str, tensors: Any) -> list[Any]:
 def _several(name: str, tensors: Any) -> list[Any]:
     xs = _listed(name, tensors)
     if not xs:
-        raise ArgumentError(f"{name}(): expected a non-empty list of Tensors")
+        raise ArgumentError(f"{name}(): expected a non-empty list of Tensors" if name == "cat" else
+                            f"{name} expects a non-empty TensorList")
     for i, x in enumerate(xs):
         if type(x) is not Tensor and not hasattr(x, "shape"):
             raise DTypeError(f"{name}(): expected Tensor as element {i} in argument 0, but got "
@@ -185,8 +186,9 @@ def dstack(tensors: Any, *, out: Any = None) -> Any:
 @planned
 def column_stack(tensors: Any, *, out: Any = None) -> Any:
     """Joined along axis 1, vectors as columns."""
+    tensors = _several("column_stack", tensors)
     return cat([reshape(x, (numel(x), 1)) if len(x.shape) < 2 else x
-                for x in _listed("column_stack", tensors)], 1, out=out)
+                for x in tensors], 1, out=out)
 
 
 # ------------------------------------------------------------------ splitting

@@ -70,8 +70,8 @@ def _matmul(a: Any, b: Any) -> Any:
     if m == 2 and n == 2:
         return mm_op(a, b)
     if m == 0 or n == 0:
-        raise ShapeError(f"matmul: both arguments need at least one axis, got {m}D and {n}D; use "
-                         "mul for numbers")
+        raise ShapeError(f"both arguments to matmul need to be at least 1D, but they are {m}D and "
+                         f"{n}D; use mul for numbers")
     if m == 1 or n == 1:
         a, b = lowered(a, b)
     if m == 1 and n == 1:
@@ -121,6 +121,10 @@ def bmm(input: Any, mat2: Any, *, out: Any = None) -> Any:
     need("bmm", input, mat2)
     need_kernel("bmm", "b", input)
     need_rank("bmm", (input, 3), (mat2, 3))
+    fits = [input.shape[0], input.shape[2]]
+    if list(mat2.shape[:2]) != fits:
+        raise ShapeError("Expected size for first two dimensions of batch2 tensor to be: "
+                         f"{fits} but got: {list(mat2.shape[:2])}.")
     return finish_same(out, bmm_op(input, mat2))
 
 
@@ -246,6 +250,7 @@ def addmm(input: Any, mat1: Any, mat2: Any, *more: Any, beta: Any = 1,
     need_kernel("addmm_impl_cpu_", "b", input)
     beta, alpha = _weights(beta, alpha, input)
     same_dtype("addmm", input, mat1, mat2)
+    need_rank("addmm", (mat1, 2), (mat2, 2))
     return finish_same(out, addmm_op(input, mat1, mat2, beta=beta, alpha=alpha))
 
 
@@ -265,6 +270,7 @@ def baddbmm(input: Any, batch1: Any, batch2: Any, *more: Any, beta: Any = 1,
     need_kernel("baddbmm", "b", input)
     beta, alpha = _weights(beta, alpha, input)
     same_dtype("baddbmm", input, batch1, batch2)
+    need_rank("bmm", (batch1, 3), (batch2, 3))
     return finish_same(out, baddbmm_op(input, batch1, batch2, beta=beta, alpha=alpha))
 
 
@@ -308,6 +314,7 @@ def addmv(input: Any, mat: Any, vec: Any, *more: Any, beta: Any = 1,
     need("addmv", input, mat, vec)
     need_kernel("addmv_impl_cpu", "b", input)
     beta, alpha = _weights(beta, alpha, input)
+    need_rank("mv", (mat, 2), (vec, 1))
     product = scaled(mv_op(mat, vec), alpha)
     return finish_same(out, product if beta == 0 else add(scaled(input, beta), product))
 

@@ -20,7 +20,6 @@ from adjoint.base.dtypes import (
 )
 from adjoint.base.errors import ArgumentError, DTypeError, instead_of
 from adjoint.core.inplace import check_fit, inplace
-from adjoint.core.modes import warn_as_pytorch
 from adjoint.core.tensor import Tensor
 from adjoint.ops import pointwise as p
 from adjoint.ops.api_common import (
@@ -329,7 +328,9 @@ def div_(self: Tensor, other: Any, *, rounding_mode: str | None = None) -> Tenso
     """self /= other."""
     if rounding_mode is None:
         return inplace(p.div.op, self, (other,), name="div_")
-    return self.copy_(div(clone_op(self), other, rounding_mode=rounding_mode))
+    made = div(clone_op(self), other, rounding_mode=rounding_mode)
+    check_fit(self.array, made.array, "div_")
+    return self.copy_(made)
 
 
 def _like_input(input: Any, end: Any, weight: Any) -> None:
@@ -478,35 +479,6 @@ def round_inplace(self: Tensor, *, decimals: int = 0) -> Tensor:
     return inplace(p.round_op.op, self, name="round_")
 
 
-_where_out = exactly("Expected out type to be {want} but got {have}")
-
-
-@public(method=False)
-@planned
-def where(condition: Any, input: Any = None, other: Any = None, *, out: Any = None) -> Any:
-    """`input` where `condition` holds, else `other`; alone: the indices where it holds.
-
-    The branch that is not taken gets a gradient of exactly 0 from `where` itself.
-    """
-    if input is None and other is None:
-        return condition.nonzero(as_tuple=True)
-    if isinstance(condition, Tensor) and condition.dtype.dtype.kind not in "bu":
-        raise DTypeError(f"where expected condition to be a boolean tensor, but got a tensor with "
-                         f"dtype {condition.dtype}")
-    if isinstance(condition, Tensor) and condition.dtype.dtype.kind == "u":
-        warn_as_pytorch("where received a uint8 condition tensor. This behavior is deprecated and "
-                        "will be removed in a future version of PyTorch. Use a boolean condition "
-                        "instead.")
-    result = p.where_op(condition, input, other)
-    return _where_out(out, result, condition, input, other)
-
-
-@public(name="where", function=False, quick=True)
-def where_method(self: Any, condition: Any, other: Any) -> Any:
-    """This tensor where `condition` holds, else `other`."""
-    return where(condition, self, other)
-
-
 @public(aliases=("special_logit",))
 def logit(input: Any, eps: float | None = None, *, out: Any = None) -> Any:
     """log(x / (1 - x)), x clamped to [eps, 1 - eps] if `eps` is given."""
@@ -597,4 +569,4 @@ def is_complex(input: Any) -> bool:
     return is_complex_like(input)
 
 
-__all__ = ["clamp", "div", "dtype_of", "mul", "pow", "to_numpy", "where"]
+__all__ = ["clamp", "div", "dtype_of", "mul", "pow", "to_numpy"]

@@ -153,7 +153,8 @@ def _correction(dim: Any, unbiased: Any, correction: Any) -> tuple[Any, float]:
 def _spread(name: str, record: Any, input: Any, dim: Any, unbiased: Any, keepdim: bool,
             correction: Any) -> Any:
     need(name, input)
-    need_float(name, input)
+    said = "only support floating point and complex dtypes"
+    need_float(name, input, f"{name if '_' in name else 'std and var'} {said}")
     dim, c = _correction(dim, unbiased, correction)
     dims = many_dims(input, dim)
     _degrees(name, input, dims, c)
@@ -409,8 +410,9 @@ def norm(input: Any, p: Any = "fro", dim: Any = None, keepdim: bool = False, out
     tensor(5.)
     """
     need("norm", input)
+    need_float("norm", input, "linalg.vector_norm: Expected a floating point or complex tensor as "
+                              "input. Got {}")
     x = cast_to(input, dtype)
-    need_float("norm", x)
     if p is None or p == "fro":
         p = 2.0
     if p == "nuc":
@@ -418,7 +420,8 @@ def norm(input: Any, p: Any = "fro", dim: Any = None, keepdim: bool = False, out
         dims = many_dims(x, dim)
         return matrix_norm(x, "nuc", dims, keepdim, out=out)
     if isinstance(p, str):
-        raise ArgumentError(f"norm(): unknown norm {p!r}; use a number, 'fro' or 'nuc'")
+        raise ArgumentError(f"linalg.matrix_norm: Order {p} not supported. norm(): use a number, "
+                            "'fro' or 'nuc'")
     return finish_same(out, norm_op(x, p=float(p), dim=many_dims(x, dim), keepdim=keepdim))
 
 

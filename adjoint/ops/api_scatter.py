@@ -2,7 +2,6 @@
 from __future__ import annotations
 
 import functools
-import math
 from typing import Any
 
 import numpy as np
@@ -29,7 +28,7 @@ from adjoint.ops.api_common import (
     raw,
     value,
 )
-from adjoint.ops.api_index import FULL, Parsed, positions, setitem
+from adjoint.ops.api_index import FULL, Parsed, fill_value, positions, setitem
 from adjoint.ops.api_shape import contiguous
 from adjoint.ops.gather import (
     fits,
@@ -46,7 +45,7 @@ from adjoint.ops.moments import prod_op
 from adjoint.ops.pointwise import add, cast, div, lt, mul, where_op
 from adjoint.ops.pointwise import eq as equal
 from adjoint.ops.public import known_as, planned, public, typed
-from adjoint.ops.shape import clone_op, expand_op, permute_op, reshape
+from adjoint.ops.shape import clone_op, expand_op, reshape
 
 # ------------------------------------------------------------------ along one axis
 _LONG = "Expected a long tensor for index,"
@@ -58,7 +57,8 @@ _SAID = {"index_select": "Expected dtype int32 or int64 for index", "take": _LON
 def _index_of(name: str, index: Any) -> Any:
     need(name, index, argument="index")
     if dtype_of(index).kind not in "iu":
-        said = _SAID.get(name, "Expected dtype int32/int64 for index")
+        said = _SAID.get(name) or _SAID.get(name.rstrip("_"),
+                                            "Expected dtype int32/int64 for index")
         raise DTypeError(f"{name}(): {said} but got {scalar_type(dtype_of(index))}: indices are "
                          "whole numbers")
     return index
@@ -109,14 +109,15 @@ def _scatter(name: str, x: Any, dim: int, index: Any, src: Any, reduce: Any, add
     d = one_dim(x, dim)
     index = _index_of(name, index)
     if reduce is not None:
-        choice(name, "reduce", reduce, ("add", "multiply"))
+        if reduce not in ("add", "multiply"):
+            raise ArgumentError(f"reduce argument must be either add or multiply. Got {reduce!r}")
         if reduce == "multiply":
             return _multiply, d, index, src
         add_to = True
     if not hasattr(src, "shape") and dtype_of(x).kind in "iu":
         src = int(src)
     if hasattr(src, "shape") and dtype_of(src) != dtype_of(x):
-        raise DTypeError(f"{name}(): Expected self.dtype to be equal to src.dtype, got "
+        raise DTypeError(f"{name.rstrip('_')}(): Expected self.dtype to be equal to src.dtype, got "
                          f"{of_numpy(dtype_of(x)).name} and {of_numpy(dtype_of(src)).name}")
     return (scatter_add_op if add_to else scatter_op), d, index, src
 
@@ -170,12 +171,16 @@ def scatter_add_(self: Any, dim: int, index: Any, src: Any) -> Any:
     return inplace(op_.op, self, (index, src), {"dim": d}, name="scatter_add_")
 
 
-def wrapped_index(name: str, index: Any, size: int, *, negative: bool = False) -> Any:
+def wrapped_index(name: str, index: Any, size: int, dim: int = 0, *, negative: bool = False) -> Any:
     """A 1-d index with its bounds checked."""
     index = _index_of(name, index)
     if len(index.shape) > 1:
-        raise IndexOutOfRange(f"{name}(): Index is supposed to be a vector, got "
-                              f"{len(index.shape)}-d")
+        n, said = len(index.shape), "Index is supposed to be a vector"
+        if "fill" in name:
+            raise ShapeError(f"Index has to be a vector/scalar: {name}() got {n}-d")
+        said = f"Index should have dimension 1 or 0 (got {n})" if "copy" in name else said
+        raise IndexOutOfRange(f"{name.rstrip('_')}_(): {said}, got {n}-d" if "copy" in name else
+                              f"{name}(): {said}, got {n}-d")
     flat = raw(index)
     if isinstance(flat, np.ndarray) and flat.size and not getattr(index, "level", 0):
         if within(flat, size):
@@ -184,8 +189,9 @@ def wrapped_index(name: str, index: Any, size: int, *, negative: bool = False) -
             return index                        # one pass: negative ones are large there
         low, high = int(flat.min()), int(flat.max())
         if low < (-size if negative else 0) or high >= size:
-            raise IndexOutOfRange(f"{name}(): index out of range in self: {low}..{high} for size "
-                                  f"{size}")
+            bad = high if high >= size else low
+            raise IndexOutOfRange(f"{name}(): index {bad} is out of bounds for dimension {dim} with"
+                                  f" size {size}: index out of range in self")
         if low < 0:
             index = box(index, np.where(flat < 0, flat + size, flat))
     return cast_to(index, np.int64) if dtype_of(index) != I64 else index
@@ -221,6 +227,16 @@ def index_select(input: Any, dim: int, index: Any, *, out: Any = None) -> Any:
     return _select_out(out, index_select_op(input, index, dims=(d,)))
 
 
+def _flat_positions(index: Any, n: int) -> Any:
+    """Positions in a flattened tensor of n elements."""
+    try:
+        return positions((n,), Parsed((FULL,), (0,), [index]))
+    except IndexOutOfRange:
+        low, high = raw(index).min(), raw(index).max()
+        raise IndexOutOfRange(f"out of range: tried to access index {high if high >= n else low} "
+                              f"on a tensor of {n} elements.") from None
+
+
 @public()
 @typed
 def take(input: Any, index: Any, *, out: Any = None) -> Any:
@@ -230,7 +246,7 @@ def take(input: Any, index: Any, *, out: Any = None) -> Any:
         apart(out, input, index)
     index = _index_of("take", index)
     flat = reshape(input, (numel(input),))
-    lin = positions((numel(input),), Parsed((FULL,), (0,), [index]))
+    lin = _flat_positions(index, numel(input))
     return _take_out(out, take_op(flat, lin, dims=(0,)))
 
 
@@ -239,7 +255,7 @@ def take(input: Any, index: Any, *, out: Any = None) -> Any:
 def put_(self: Any, index: Any, source: Any, accumulate: bool = False) -> Any:
     """Write to positions of the flattened tensor, in place."""
     from adjoint.ops.api_shape import view
-    lin = positions((numel(self),), Parsed((FULL,), (0,), [_index_of("put_", index)]))
+    lin = _flat_positions(_index_of("put_", index), numel(self))
     _check_put(self, source, lin)
     inplace(index_put_op.op, view(self, -1), (lin, reshape(source, tuple(lin.shape))),
             {"dims": (0,), "accumulate": accumulate}, name="put_")
@@ -250,7 +266,7 @@ def put_(self: Any, index: Any, source: Any, accumulate: bool = False) -> Any:
 @typed
 def put(input: Any, index: Any, source: Any, accumulate: bool = False) -> Any:
     """A copy with positions of the flattened tensor overwritten."""
-    lin = positions((numel(input),), Parsed((FULL,), (0,), [_index_of("put", index)]))
+    lin = _flat_positions(_index_of("put", index), numel(input))
     _check_put(input, source, lin)
     flat = index_put_op(reshape(input, (numel(input),)), lin, reshape(source, tuple(lin.shape)),
                         dims=(0,), accumulate=accumulate)
@@ -304,7 +320,7 @@ def _source_fits(name: str, shape: Any, d: int, count: int, source: Any) -> None
     if source == expected or not len(shape) and source in ((), (count,)):
         return
     if len(source) == len(expected) and source[d] != count:
-        raise ShapeError(f"{name}_(): Number of indices ({count}) should be equal to "
+        raise ShapeError(f"{name.rstrip('_')}_(): Number of indices ({count}) should be equal to "
                          f"source.size(dim): ({source[d]}), for dim: {d}")
     raise ShapeError(f"{name}(): source tensor shape must match self tensor shape, excluding "
                      f"the specified dimension. Got self.shape = {list(shape)} source.shape = "
@@ -313,10 +329,12 @@ def _source_fits(name: str, shape: Any, d: int, count: int, source: Any) -> None
 
 def _add_parts(name: str, x: Any, dim: int, index: Any, source: Any, alpha: Any) -> Any:
     d, shape = one_dim(x, dim), x.shape
-    lin = wrapped_index(name, index, shape[d])
+    lin = wrapped_index(name, index, shape[d], d)
     if dtype_of(source) != dtype_of(x):
-        raise DTypeError(f"{name}(): self ({of_numpy(dtype_of(x)).name}) and source "
-                         f"({of_numpy(dtype_of(source)).name}) must have the same scalar type")
+        own, given, name = scalar_type(dtype_of(x)), scalar_type(dtype_of(source)), name.rstrip("_")
+        raise DTypeError(f"{name}_(): self ({own}) and source ({given}) must have the same scalar "
+                         "type" if "add" in name else f"{name}_(): self and source expected to have"
+                         f" the same dtype, but got (self) {own} and (source) {given}")
     _source_fits(name, shape, d, numel(lin), source.shape)
     return d, lin, source if alpha == 1 else mul(source, alpha)
 
@@ -367,6 +385,7 @@ def _distinct(index: Any, value: Any) -> Any:
     """Every position once, so that the value's gradient, where it may have one, counts it once."""
     if type(value) in (int, float):
         return index
+    fill_value("index_fill_", value)
     array = raw(index)
     return np.unique(array) if isinstance(array, np.ndarray) and not getattr(
         index, "level", 0) else index
@@ -378,7 +397,7 @@ def _distinct(index: Any, value: Any) -> Any:
 def index_fill(input: Any, dim: int, index: Any, value: Any) -> Any:
     """A copy of `input` whose slices index[i] along dim are full of one value."""
     d = one_dim(input, dim)
-    lin = _distinct(wrapped_index("index_fill", index, input.shape[d], negative=True), value)
+    lin = _distinct(wrapped_index("index_fill", index, input.shape[d], d, negative=True), value)
     return index_put_op(input, lin, value, dims=(d,), accumulate=False)
 
 
@@ -388,7 +407,7 @@ def index_fill(input: Any, dim: int, index: Any, value: Any) -> Any:
 def index_fill_(self: Any, dim: int, index: Any, value: Any) -> Any:
     """In-place `index_fill`."""
     d = one_dim(self, dim)
-    lin = _distinct(wrapped_index("index_fill_", index, self.shape[d], negative=True), value)
+    lin = _distinct(wrapped_index("index_fill_", index, self.shape[d], d, negative=True), value)
     return inplace(index_put_op.op, self, (lin, value), {"dims": (d,), "accumulate": False},
                    name="index_fill_")
 
@@ -528,9 +547,8 @@ def masked_scatter(input: Any, mask: Any, source: Any) -> Any:
     shape = np.broadcast_shapes(tuple(input.shape), tuple(mask.shape))
     at = np.flatnonzero(np.broadcast_to(value(mask, "masked_scatter"), shape))
     if len(at) > numel(source):
-        raise ShapeError(f"masked_scatter: expected self and source to have the same number of "
-                         f"elements or more in source: the mask has {len(at)} True values, source "
-                         f"{numel(source)} elements")
+        raise ShapeError("Number of elements of source < number of ones in mask: the mask has "
+                         f"{len(at)} True values, source {numel(source)} elements")
     x = input if tuple(input.shape) == shape else expand_op(input, shape=shape)
     picked = index_op(reshape(source, (numel(source),)), np.arange(len(at)), dims=(0,))
     flat = index_put_op(reshape(x, (int(np.prod(shape)),)), at, picked, dims=(0,),
@@ -552,47 +570,6 @@ def masked_scatter_(self: Any, mask: Any, source: Any) -> Any:
                 return self
     setitem(self, Ellipsis, masked_scatter(clone_op(self), mask, source))
     return self
-
-
-@public()
-@typed
-def select_scatter(input: Any, src: Any, dim: int, index: int) -> Any:
-    """A copy of `input` with `src` in the place of one slice along dim."""
-    from adjoint.ops.index import slice_put_op
-    d = one_dim(input, dim)
-    return slice_put_op(input, src, index=(*(FULL,) * d, index % input.shape[d]))
-
-
-@public()
-@typed
-def slice_scatter(input: Any, src: Any, dim: int = 0, start: Any = None, end: Any = None,
-                  step: int = 1, *, out: Any = None) -> Any:
-    """A copy of `input` with `src` in the place of a range along dim."""
-    from adjoint.ops.index import slice_put_op
-    d = one_dim(input, dim)
-    cut = slice(*slice(start, end, step).indices(input.shape[d]))
-    return finish_same(out, slice_put_op(input, src, index=(*(FULL,) * d, cut)))
-
-
-@public()
-@typed
-def as_strided_scatter(input: Any, src: Any, size: Any, stride: Any,
-                       storage_offset: Any = None) -> Any:
-    """A copy of `input` with `src` written to a strided view of it."""
-    from adjoint.ops.api_arrange import in_memory_order
-    from adjoint.ops.arrange import strided_places
-    from adjoint.ops.index import index_put_op
-    at = strided_places(tuple(size), tuple(stride), int(storage_offset or 0))
-    if at.size and at.max() >= math.prod(input.shape):
-        width, offset = dtype_of(input).itemsize, int(storage_offset or 0)
-        raise ShapeError(f"as_strided_scatter: sizes {list(size)}, strides {list(stride)}, storage "
-                         f"offset {offset}, and itemsize {width} requiring a storage size of "
-                         f"{(at.max() + 1) * width} are out of bounds for storage of size "
-                         f"{math.prod(input.shape) * width}")
-    whole, order = in_memory_order(input)
-    flat = reshape(whole, (math.prod(input.shape),))
-    made = reshape(index_put_op(flat, at, src, dims=(0,), accumulate=False), tuple(whole.shape))
-    return made if whole is input else permute_op(made, dims=tuple(np.argsort(order).tolist()))
 
 
 __all__ = ["gather", "index_select", "scatter", "scatter_reduce", "take"]

@@ -39,6 +39,7 @@ from adjoint.ops.shape import (
     normalize_dim,
     normalize_dims,
     permute_op,
+    refuse_expansion,
     relaid_op,
     reshape,
     reshape_op,
@@ -249,10 +250,10 @@ def expand(input: Any, *args: Any, size: Any = None, implicit: bool = False) -> 
     wanted = sizes(given(args, size), "expand(): argument 'size'")
     have = tuple(input.shape)
     lead = len(wanted) - len(have)
-    if lead < 0:
-        raise ShapeError(f"expand(tensor{list(have)}, size={list(wanted)}): the number of sizes "
-                         f"provided ({len(wanted)}) must be greater or equal to the number of "
-                         f"dimensions in the tensor ({len(have)})")
+    full = wanted
+    if lead >= 0:
+        full = tuple(have[i - lead] if n == -1 and i >= lead else n for i, n in enumerate(wanted))
+    refuse_expansion(have, full)
     new = []
     for i, n in enumerate(wanted):
         old = have[i - lead] if i >= lead else None
@@ -260,10 +261,6 @@ def expand(input: Any, *args: Any, size: Any = None, implicit: bool = False) -> 
             raise ShapeError(f"The expanded size of the tensor (-1) isn't allowed in a leading, "
                              f"non-existing dimension {i}")
         n = old if n == -1 and old is not None else n
-        if old is not None and old not in (1, n):
-            raise ShapeError(f"The expanded size of the tensor ({n}) must match the existing size "
-                             f"({old}) at non-singleton dimension {i}. Target sizes: "
-                             f"{list(wanted)}. Tensor sizes: {list(have)}")
         new.append(n)
     return expand_op(input, shape=tuple(new))
 

@@ -162,8 +162,8 @@ def isclose(input: Any, other: Any, rtol: float = 1e-05, atol: float = 1e-08,
             equal_nan: bool = False) -> Any:
     """|input - other| <= atol + rtol |other|, elementwise."""
     if dtype_of(input) != dtype_of(other):
-        raise DTypeError(f"isclose(): {of_numpy(dtype_of(input)).name} did not match "
-                         f"{of_numpy(dtype_of(other)).name}; cast one of the two")
+        raise DTypeError(f"{scalar_type(dtype_of(input))} did not match "
+                         f"{scalar_type(dtype_of(other))}: isclose() takes one dtype")
     for name, given in (("rtol", rtol), ("atol", atol)):
         if given < 0:
             raise ArgumentError(f"isclose(): {name} must be greater than or equal to zero, but got "

@@ -7,11 +7,12 @@ from typing import Any
 import numpy as np
 
 from adjoint.base.aval import Aval
-from adjoint.base.dtypes import is_inexact
-from adjoint.base.errors import ArgumentError, IndexOutOfRange, ShapeError
+from adjoint.base.dtypes import I64, is_inexact, lacking, scalar_type
+from adjoint.base.errors import ArgumentError, DTypeError, IndexOutOfRange, ShapeError
 from adjoint.core.inplace import inplace
 from adjoint.core.modes import as_pytorch, warn_as_pytorch
 from adjoint.core.op import op
+from adjoint.core.tensor import Tensor
 from adjoint.ops.api_common import (
     apart,
     box,
@@ -110,8 +111,8 @@ def _one(kind: Any, op_: Any, input: Any, dim: int, keepdim: bool, out: Any, k: 
     need(kind.__name__, input)
     d = one_dim(input, dim)
     if 0 in input.shape[d:d + 1]:
-        raise IndexOutOfRange(f"{kind.__name__}(): Expected reduction dim {dim} to have non-zero "
-                              f"size: the operand has {list(input.shape)}.")
+        raise IndexOutOfRange(f"{kind.__name__}(): Expected reduction dim {d} to have non-zero "
+                              f"size. The operand has {list(input.shape)}")
     return finish_kind(out, kind(*op_(input, dim=d, keepdim=keepdim, k=k)))
 
 
@@ -207,6 +208,9 @@ def unique(input: Any, sorted: bool = True, return_inverse: bool = False,
         back = None if back is None else back.reshape(x.shape)
     else:
         axis = one_dim(input, dim)
+        if not x.size and x.ndim and x.shape[axis]:
+            raise ShapeError("There are 0 sized dimensions, and they aren't selected, so unique "
+                             f"cannot be applied: dim {axis} of {list(x.shape)}")
         values, back, many = np.unique(
             ranked(x), return_inverse=True, return_counts=True, axis=axis)
         values = values.astype(x.dtype)
@@ -255,6 +259,20 @@ _places_out = exactly("torch.searchsorted(): output tensor's dtype is wrong, it 
                       "we got output tensor's dtype {have} and want {want}")
 
 
+def _check_sorter(seq: Any, sorter: Any) -> None:
+    if tuple(seq.shape) != tuple(sorter.shape):
+        raise ShapeError("torch.searchsorted(): boundary and sorter must have the same size, but "
+                         f"got boundary tensor {list(seq.shape)}and got sorter tensor "
+                         f"{list(sorter.shape)}")
+    if dtype_of(sorter) != I64:
+        raise DTypeError("torch.searchsorted(): sorter must be a tensor of long dtype but got dtype"
+                         f" {scalar_type(dtype_of(sorter))}")
+    at = raw(sorter)
+    if isinstance(at, np.ndarray) and at.size and not 0 <= at.min() <= at.max() < at.shape[-1]:
+        raise IndexOutOfRange("torch.searchsorted(): sorter index out of range: "
+                              f"{at.min()}..{at.max()} for {at.shape[-1]}")
+
+
 @public(method=False)
 @typed
 def searchsorted(sorted_sequence: Any, input: Any, *, out_int32: bool = False, right: bool = False,
@@ -269,7 +287,11 @@ def searchsorted(sorted_sequence: Any, input: Any, *, out_int32: bool = False, r
     if as_pytorch[0]:
         _told_of_copy(input, sorted_sequence, sorter)
     seq = sorted_sequence
+    if side not in (None, "left", "right"):
+        raise ArgumentError("torch.searchsorted(): side can only be 'left' or 'right' but got "
+                            f"{side}")
     if sorter is not None:
+        _check_sorter(seq, sorter)
         seq = gather_op(seq, sorter, dim=len(seq.shape) - 1)
     if len(seq.shape) != 1 and tuple(seq.shape[:-1]) != tuple(np.shape(raw(input))[:-1]):
         raise ShapeError("torch.searchsorted(): boundaries tensor should be 1 dimension or the "
@@ -337,8 +359,13 @@ def bincount(input: Any, weights: Any = None, minlength: int = 0) -> Any:
     tensor([1, 0, 2])
     """
     x = value(input, "bincount")
-    if x.ndim == 1:
-        need_kernel("bincount_cpu", "fhc", input)
+    if x.ndim == 1 and x.dtype.kind not in "iub":
+        raise lacking("bincount_cpu", x.dtype)
+    if minlength < 0:
+        raise ArgumentError(f"minlength should be >= 0, got {minlength}")
+    if weights is not None and tuple(weights.shape) != tuple(x.shape):
+        raise ShapeError("weights should be 1-d and have the same length as input, got "
+                         f"{list(weights.shape)} for {list(x.shape)}")
     if x.ndim != 1 or x.dtype.kind not in "iu" or (x.size and x.min() < 0):
         raise ArgumentError("bincount only supports 1-d non-negative integral inputs.")
     if weights is None:
@@ -349,48 +376,15 @@ def bincount(input: Any, weights: Any = None, minlength: int = 0) -> Any:
                             weights)
 
 
-_counts_out = exactly("torch.histogram: input tensor and hist tensor should have the same dtype, "
-                      "but got input {cwant} and hist {chave}")
-
-
-@public()
-@typed
-def histc(input: Any, bins: int = 100, min: float = 0, max: float = 0, *, out: Any = None) -> Any:
-    """Counts of elements in `bins` equal bins from min to max (the data's where they are equal)."""
-    need_kernel("histogram_cpu", "biuc", input)
-    x = value(input, "histc").reshape(-1)
-    low, high = (x.min(), x.max()) if min == max and x.size else (min, max)
-    if low == high:
-        low, high = low - 1, high + 1
-    counts = np.histogram(x[(x >= low) & (x <= high)], bins, (float(low), float(high)))[0]
-    return _counts_out(out, box(input, counts.astype(x.dtype)))
-
-
-@public()
-@typed
-def histogram(input: Any, bins: Any = 100, *, range: Any = None, weight: Any = None,
-              density: bool = False, out: Any = None) -> Any:
-    """(counts, edges) of a histogram."""
-    if isinstance(bins, int):
-        need_kernel("histogramdd", "h", input)
-    need_kernel("histogram_cpu", "biuc", input)
-    x = value(input, "histogram")
-    edges = bins if isinstance(bins, int) else np.asarray(raw(bins))
-    counts, at = np.histogram(x.reshape(-1), edges, range, density=density,
-                              weights=None if weight is None else raw(weight).reshape(-1))
-    found = undifferentiated("histogram", box(input, counts.astype(x.dtype)), input, weight)
-    return _counts_out(out, HistogramResult(found, box(input, at.astype(x.dtype))))
-
-
-HistogramResult = result("histogram", "hist bin_edges")
-
-
 @public(method=False)
 @planned
 @typed
 def isin(elements: Any, test_elements: Any, *, assume_unique: bool = False,
          invert: bool = False, out: Any = None) -> Any:
     """True where an element is one of `test_elements`."""
+    if not isinstance(elements, Tensor) and not isinstance(test_elements, Tensor):
+        raise DTypeError("isin() received an invalid combination of arguments: one of elements and "
+                         "test_elements has to be a tensor")
     need_kernel("Unsupported input type encountered for isin(): {}", "bc", elements, test_elements)
     return finish_same(out, isin_op(elements, test_elements, invert=bool(invert)))
 

@@ -12,13 +12,14 @@ from numpy.lib.stride_tricks import as_strided
 from adjoint.base.aval import Aval, aval_of
 from adjoint.base.errors import ArgumentError, DTypeError, ShapeError
 from adjoint.core.autocast import in_float32
+from adjoint.core.inplace import inplace
 from adjoint.core.op import Op, op
 from adjoint.core.tensor import mirrored
-from adjoint.ops.api_common import finish_kept, need_tensors
+from adjoint.ops.api_common import finish_kept, finish_same, need, need_tensors
 from adjoint.ops.family import is_complex
-from adjoint.ops.index import index_op, unindex_op
+from adjoint.ops.index import index_op, tril_op, triu_op, unindex_op
 from adjoint.ops.pointwise import conj_op
-from adjoint.ops.public import public
+from adjoint.ops.public import planned, public
 from adjoint.ops.shape import clone_op, permute_op, reshape, select_op
 
 Shape = tuple[int, ...]
@@ -297,6 +298,42 @@ def conj_physical(input: Any, *, out: Any = None) -> Any:
     """The complex conjugate, in memory."""
     need_tensors("conj_physical", input)
     return finish_kept(out, conj_op(input) if is_complex(input) else input, input)
+
+
+# ------------------------------------------------------------------ triangles
+@public()
+@planned
+def tril(input: Any, diagonal: int = 0, *, out: Any = None) -> Any:
+    """The lower triangle of the last two axes, 0 above `diagonal`."""
+    _matrix("tril", input)
+    return finish_same(out, tril_op(input, diagonal=diagonal))
+
+
+@public()
+@planned
+def triu(input: Any, diagonal: int = 0, *, out: Any = None) -> Any:
+    """The upper triangle of the last two axes, 0 below `diagonal`."""
+    _matrix("triu", input)
+    return finish_same(out, triu_op(input, diagonal=diagonal))
+
+
+def _matrix(name: str, x: Any) -> None:
+    need(name, x)
+    if len(x.shape) < 2:
+        raise ShapeError(f"{name}: input tensor must have at least 2 dimensions, got "
+                         f"{len(x.shape)}")
+
+
+@public("tril_", function=False)
+def tril_(self: Any, diagonal: int = 0) -> Any:
+    """In-place `tril`."""
+    return inplace(tril_op.op, self, (), {"diagonal": diagonal}, name="tril_")
+
+
+@public("triu_", function=False)
+def triu_(self: Any, diagonal: int = 0) -> Any:
+    """In-place `triu`."""
+    return inplace(triu_op.op, self, (), {"diagonal": diagonal}, name="triu_")
 
 
 __all__ = ["as_strided_op", "diagonal_length", "diagonal_op", "imag", "real", "strided_places",

@@ -34,15 +34,20 @@ def _parse(equation: str, operands: list[Any]) -> tuple[list[str], str]:
     left, arrow, right = text.partition("->")
     terms = left.split(",")
     if len(terms) != len(operands):
-        raise ArgumentError(f"einsum(): the equation {equation!r} has {len(terms)} operands, "
-                            f"{len(operands)} were given")
+        how = "fewer" if len(operands) < len(terms) else "more"
+        raise ArgumentError(f"einsum(): {how} operands were provided than specified in the "
+                            f"equation: {equation!r} has {len(terms)}, {len(operands)} were given")
     free = [c for c in LETTERS if c not in text]
     widths = []
     for term, x in zip(terms, operands, strict=True):
         bare = term.replace("...", "")
         if "." in bare or not all(c in LETTERS for c in bare):
-            raise ArgumentError(f"einsum(): invalid subscript given in {equation!r}: use letters, "
-                                "',', '...' and '->'")
+            bad = next(c for c in bare if c not in LETTERS)
+            raise ArgumentError(
+                f"einsum(): found '.' for operand {terms.index(term)} that is not part of any "
+                f"ellipsis: {equation!r}" if bad == "." else
+                f"einsum(): invalid subscript given at index {equation.index(bad)} in the equation "
+                f"string, subscripts must be in [a-zA-Z]: {equation!r}")
         extra = len(x.shape) - len(bare)
         if extra < 0 or (extra and "..." not in term):
             raise ShapeError(f"einsum(): the number of subscripts in the equation ({len(bare)}) "

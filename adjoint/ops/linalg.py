@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from adjoint.base.aval import Aval, MetaArray
-from adjoint.base.dtypes import F32, F64, of_numpy, scalar_type
+from adjoint.base.dtypes import F32, F64, cpp_type, of_numpy, scalar_type
 from adjoint.base.errors import DTypeError, ShapeError
 from adjoint.core.bind import bind, remade
 from adjoint.core.modes import WATCH, state, watchers
@@ -18,11 +18,12 @@ from adjoint.core.rehearsal import call, current
 from adjoint.core.tensor import Tensor
 from adjoint.ops.api_common import dtype_of
 from adjoint.ops.device import in_order
-from adjoint.ops.family import batch_broadcast, generated, through_float32
+from adjoint.ops.family import batch_broadcast, broadcast_shapes, generated, through_float32
 from adjoint.ops.pointwise import conj_op, mul
 from adjoint.ops.reduce import sum_op
 from adjoint.ops.shape import (
     mT,
+    refuse_expansion,
     relaid_op,
     reshape,
     select_op,
@@ -48,7 +49,14 @@ def mH(x: Any) -> Any:
 def _same(name: str, *avals: Aval | None) -> None:
     have = [a.dtype for a in avals if a is not None]
     if any(d != have[0] for d in have):
-        raise DTypeError(f"{name}: expected operands to have the same dtype, but got "
+        said = f"expected m1 and m2 to have the same dtype, but got: {cpp_type(have[0])} != " \
+               f"{cpp_type(have[1])}"
+        if name in ("mv", "vm"):
+            said = "addmv input tensors must have the same dtype"
+        elif name == "bmm" or have[0] == have[1]:
+            other = next(d for d in have if d != have[0])
+            said = f"expected scalar type {scalar_type(have[0])} but found {scalar_type(other)}"
+        raise DTypeError(f"{said}: {name}: expected operands to have the same dtype, but got "
                          f"{' and '.join(of_numpy(d).name for d in have)}; cast one of them")
 
 
@@ -217,8 +225,8 @@ def _matmul_infer(a: Aval, b: Aval) -> Aval:
     try:
         lead = np.broadcast_shapes(a.shape[:-2], b.shape[:-2])
     except ValueError:
-        raise ShapeError(f"matmul: the leading axes {list(a.shape[:-2])} and {list(b.shape[:-2])} "
-                         "of the operands do not broadcast") from None
+        broadcast_shapes("matmul", *(Aval(x.shape[:-2], x.dtype) for x in (a, b)))
+        raise
     return Aval((*lead, a.shape[-2], b.shape[-1]), a.dtype)
 
 
@@ -254,8 +262,10 @@ def outer_of(a: Any, b: Any) -> Any:
 def _vector_product(name: str, a: Aval, v: Aval, inner: int) -> Aval:
     """A matrix and a vector along its axis `inner`."""
     if a.ndim != 2 or v.ndim != 1 or a.shape[inner] != v.shape[0]:
-        raise ShapeError(f"{name}: size mismatch, got input {list(a.shape)}, vec {list(v.shape)}: "
-                         f"a matrix (n, m) and a vector ({'nm'[inner]},) are needed")
+        got = f"input ({a.shape[1 - inner] if a.ndim > 1 else 1}), mat (" \
+              f"{'x'.join(map(str, a.shape))}), vec ({v.shape[0] if v.ndim else 1})"
+        raise ShapeError(f"size mismatch, got {got}: {name} of {list(a.shape)} and {list(v.shape)}"
+                         f": a matrix (n, m) and a vector ({'nm'[inner]},) are needed")
     _same(name, a, v)
     return Aval((a.shape[1 - inner],), a.dtype)
 
@@ -305,8 +315,9 @@ def _dot_infer(a: Aval, b: Aval) -> Aval:
         raise DTypeError("dot : expected both vectors to have same dtype, but found "
                          f"{scalar_type(a.dtype)} and {scalar_type(b.dtype)}")
     if a.shape != b.shape:
-        raise ShapeError(f"dot: inconsistent tensor size, expected both vectors to have the same "
-                         f"number of elements, but got {a.size} and {b.size}")
+        raise ShapeError(f"inconsistent tensor size, expected tensor {list(a.shape)} and src "
+                         f"{list(b.shape)} to have the same number of elements, but got {a.size} "
+                         f"and {b.size} elements respectively")
     return Aval((), a.dtype)
 
 
@@ -405,13 +416,8 @@ def broadcast_rows(t: Any, x: Aval) -> Any:
 def _addmm_infer(c: Aval, a: Aval, b: Aval, *, beta: float, alpha: float) -> Aval:
     out = _mm_infer(a, b) if a.ndim == 2 else _bmm_infer(a, b)
     _same("addmm", c, a)
-    try:
-        if np.broadcast_shapes(c.shape, out.shape) == out.shape:
-            return out
-    except ValueError:
-        pass
-    raise ShapeError(f"addmm: input {list(c.shape)} does not broadcast to the product "
-                     f"{list(out.shape)}")
+    refuse_expansion(c.shape, out.shape)
+    return out
 
 
 @through_float32

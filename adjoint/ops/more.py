@@ -2,16 +2,18 @@
 views."""
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
 
-from adjoint.base.errors import ArgumentError, DTypeError, ShapeError
+from adjoint.base.dtypes import cpp_type
+from adjoint.base.errors import ArgumentError, DTypeError, IndexOutOfRange, ShapeError
 from adjoint.core.autocast import in_float32
-from adjoint.core.modes import warn
+from adjoint.core.modes import warn, warn_as_pytorch
 from adjoint.core.tensor import Tensor
 from adjoint.ops.api_common import (
-    choice,
+    box,
     dtype_of,
     exactly,
     finish_same,
@@ -23,13 +25,15 @@ from adjoint.ops.api_common import (
     numel,
     one_dim,
     raw,
-    same_dtype,
+    result,
+    undifferentiated,
+    value,
 )
 from adjoint.ops.api_shape import contiguous_copy, movedim
-from adjoint.ops.arrange import windows_op
+from adjoint.ops.arrange import strided_places, windows_op
 from adjoint.ops.fourier import FFT
 from adjoint.ops.gather import gather_op
-from adjoint.ops.index import unindex_op
+from adjoint.ops.index import index_put_op, slice_put_op, unindex_op
 from adjoint.ops.pointwise import (
     TWO_BOOLEANS,
     add,
@@ -46,7 +50,7 @@ from adjoint.ops.pointwise import (
     sub,
     where_op,
 )
-from adjoint.ops.public import FUNCTIONS, METHODS, public, typed
+from adjoint.ops.public import FUNCTIONS, METHODS, planned, public, typed
 from adjoint.ops.reduce import sum_op
 from adjoint.ops.shape import (
     cat_op,
@@ -54,6 +58,7 @@ from adjoint.ops.shape import (
     mT,
     narrow_op,
     pad_zero_op,
+    permute_op,
     reshape,
     squeeze_op,
     unsafe_split_op,
@@ -126,22 +131,59 @@ def slice_copy(input: Any, dim: int = 0, start: Any = None, end: Any = None, ste
         input[(*(slice(None),) * one_dim(input, dim), slice(start, end, step))])
 
 
+# ------------------------------------------------------------------ choice
+_where_out = exactly("Expected out type to be {want} but got {have}")
+
+
+@public(method=False)
+@planned
+def where(condition: Any, input: Any = None, other: Any = None, *, out: Any = None) -> Any:
+    """`input` where `condition` holds, else `other`; alone: the indices where it holds.
+
+    The branch that is not taken gets a gradient of exactly 0 from `where` itself.
+    """
+    if input is None or other is None:
+        if input is not other:
+            raise DTypeError("where() received an invalid combination of arguments: one of two")
+        return condition.nonzero(as_tuple=True)
+    kind = condition.dtype.dtype.kind if isinstance(condition, Tensor) else "b"
+    if kind not in "bu":
+        raise DTypeError(f"where expected condition to be a boolean tensor, but got a tensor with "
+                         f"dtype {condition.dtype}")
+    if kind == "u":
+        warn_as_pytorch("where received a uint8 condition tensor. This behavior is deprecated and "
+                        "will be removed in a future version of PyTorch. Use a boolean condition "
+                        "instead.")
+    return _where_out(out, where_op(condition, input, other), condition, input, other)
+
+
+@public(name="where", function=False, quick=True)
+def where_method(self: Any, condition: Any, other: Any) -> Any:
+    """This tensor where `condition` holds, else `other`."""
+    return where(condition, self, other)
+
+
 # ------------------------------------------------------------------ quantiles
 def _quantiles(name: str, input: Any, q: Any, dim: Any, keepdim: bool, how: str, ignore: bool
                ) -> Any:
     """Quantiles of rows in order: between two neighbours, found by rank, so that the gradient
     reaches both and, where q is a tensor, the rank."""
-    need_float(name, input)
-    need_kernel("quantile() input tensor must be either float or double dtype", "h", input)
-    choice(name, "interpolation", how, ("linear", "lower", "higher", "midpoint", "nearest"))
-    if isinstance(q, Tensor):
-        same_dtype(name, input, q)
+    said = "quantile() input tensor must be either float or double dtype"
+    need_float(name, input, said)
+    need_kernel(said, "h", input)
+    if how not in ("linear", "lower", "higher", "midpoint", "nearest"):
+        raise ArgumentError("quantile() interpolation must be one of linear, lower, higher, "
+                            f"midpoint or nearest, but got {how}")
+    if isinstance(q, Tensor) and dtype_of(q) != dtype_of(input):
+        raise DTypeError("quantile() q tensor must be same dtype as the input tensor: got "
+                         f"{q.dtype} and {input.dtype}")
     asked: Any = q if isinstance(q, Tensor) else np.asarray(q, dtype_of(input))
     if len(asked.shape) > 1:
         raise ShapeError(f"{name}() q must be a scalar or 1D tensor, got {list(asked.shape)}")
     plain = raw(asked)
     if isinstance(plain, np.ndarray) and plain.size and (plain.min() < 0 or plain.max() > 1):
-        raise ArgumentError(f"{name}() q values must be in the range [0, 1], got {plain}")
+        said = "values must all" if plain.ndim else "must"
+        raise ArgumentError(f"quantile() q {said} be in the range [0, 1] but got {plain}")
     rank = len(input.shape)
     whole = dim is None or not rank
     d = 0 if whole else one_dim(input, dim)
@@ -370,6 +412,125 @@ def istft(input: Any, n_fft: int, hop_length: Any = None, win_length: Any = None
     if stop > total:
         out = pad_zero_op(out, pads=((0, 0), (0, stop - total)))
     return squeeze_op(out, dims=(0,)) if single else out
+
+
+# ------------------------------------------------------------------ histograms
+_counts_out = exactly("torch.histogram: input tensor and hist tensor should have the same dtype, "
+                      "but got input {cwant} and hist {chave}")
+
+
+def _check_bins(bins: int) -> None:
+    if bins <= 0:
+        raise ArgumentError(f"torch.histogram(): bins must be > 0, but got {bins} for dimension 0")
+
+
+def _check_edges(x: Any, edges: Any, span: Any, weight: Any) -> None:
+    """Refuse bins, a range or weights that make no histogram of `x`."""
+    if isinstance(edges, int):
+        _check_bins(edges)
+        if span is not None and span[0] > span[1]:
+            raise ArgumentError("torch.histogramdd: min should not exceed max, but got min "
+                                f"{span[0]:g} max {span[1]:g} for dimension 0")
+    elif edges.ndim != 1:
+        raise ShapeError("torch.histogramdd: bins tensor should have one dimension, but got "
+                         f"{edges.ndim} dimensions in the bins tensor for dimension 0")
+    elif edges.dtype != x.dtype:
+        raise ArgumentError("torch.histogramdd: input tensor and bins tensors should have the same "
+                         f"dtype, but got input with dtype {cpp_type(x.dtype)} and bins for "
+                         f"dimension 0 with dtype {cpp_type(edges.dtype)}")
+    if weight is not None and numel(weight) != x.size:
+        raise ShapeError("torch.histogramdd: if weight tensor is provided it should have the same "
+                         f"shape as the input tensor: got {list(weight.shape)} for "
+                         f"{list(x.shape)}")
+
+
+@public()
+@typed
+def histc(input: Any, bins: int = 100, min: float = 0, max: float = 0, *, out: Any = None) -> Any:
+    """Counts of elements in `bins` equal bins from min to max (the data's where they are equal)."""
+    need_kernel("histogram_cpu", "biuc", input)
+    _check_bins(bins)
+    x = value(input, "histc").reshape(-1)
+    low, high = (x.min(), x.max()) if min == max and x.size else (min, max)
+    if not (math.isfinite(low) and math.isfinite(high)):
+        raise ArgumentError(f"torch.histc: range of [{low:g}, {high:g}] is not finite")
+    if low > high:
+        raise ArgumentError(f"torch.histc: max must be larger than min, got {low} and {high}")
+    if low == high:
+        low, high = low - 1, high + 1
+    counts = np.histogram(x[(x >= low) & (x <= high)], bins, (float(low), float(high)))[0]
+    return _counts_out(out, box(input, counts.astype(x.dtype)))
+
+
+@public()
+@typed
+def histogram(input: Any, bins: Any = 100, *, range: Any = None, weight: Any = None,
+              density: bool = False, out: Any = None) -> Any:
+    """(counts, edges) of a histogram."""
+    if isinstance(bins, int):
+        need_kernel("histogramdd", "h", input)
+    need_kernel("histogram_cpu", "biuc", input)
+    x = value(input, "histogram")
+    edges = bins if isinstance(bins, int) else np.asarray(raw(bins))
+    _check_edges(x, edges, range, weight)
+    counts, at = np.histogram(x.reshape(-1), edges, range, density=density,
+                              weights=None if weight is None else raw(weight).reshape(-1))
+    found = undifferentiated("histogram", box(input, counts.astype(x.dtype)), input, weight)
+    return _counts_out(out, HistogramResult(found, box(input, at.astype(x.dtype))))
+
+
+HistogramResult = result("histogram", "hist bin_edges")
+
+
+# ------------------------------------------------------------------ slices put in place
+def _need_slice(src: Any, have: tuple[int, ...]) -> None:
+    if tuple(src.shape) != have:
+        raise ShapeError("expected src to have a size equal to the slice of self. src size = "
+                         f"{list(src.shape)}, slice size = {list(have)}")
+
+
+@public()
+@typed
+def select_scatter(input: Any, src: Any, dim: int, index: int) -> Any:
+    """A copy of `input` with `src` in the place of one slice along dim."""
+    d = one_dim(input, dim)
+    n, shape = input.shape[d], tuple(input.shape)
+    if not -n <= index < n:
+        raise IndexOutOfRange(f"select(): index {index} out of range for tensor of size "
+                              f"{list(shape)} at dimension {d}")
+    _need_slice(src, (*shape[:d], *shape[d + 1:]))
+    return slice_put_op(input, src, index=(*(slice(None),) * d, index % n))
+
+
+@public()
+@typed
+def slice_scatter(input: Any, src: Any, dim: int = 0, start: Any = None, end: Any = None,
+                  step: int = 1, *, out: Any = None) -> Any:
+    """A copy of `input` with `src` in the place of a range along dim."""
+    d = one_dim(input, dim)
+    cut = slice(*slice(start, end, step).indices(input.shape[d]))
+    shape = tuple(input.shape)
+    _need_slice(src, (*shape[:d], len(range(*cut.indices(shape[d]))), *shape[d + 1:]))
+    return finish_same(out, slice_put_op(input, src, index=(*(slice(None),) * d, cut)))
+
+
+@public()
+@typed
+def as_strided_scatter(input: Any, src: Any, size: Any, stride: Any,
+                       storage_offset: Any = None) -> Any:
+    """A copy of `input` with `src` written to a strided view of it."""
+    from adjoint.ops.api_arrange import in_memory_order
+    at = strided_places(tuple(size), tuple(stride), int(storage_offset or 0))
+    if at.size and at.max() >= math.prod(input.shape):
+        width, offset = dtype_of(input).itemsize, int(storage_offset or 0)
+        raise ShapeError(f"as_strided_scatter: sizes {list(size)}, strides {list(stride)}, storage "
+                         f"offset {offset}, and itemsize {width} requiring a storage size of "
+                         f"{(at.max() + 1) * width} are out of bounds for storage of size "
+                         f"{math.prod(input.shape) * width}")
+    whole, order = in_memory_order(input)
+    flat = reshape(whole, (math.prod(input.shape),))
+    made = reshape(index_put_op(flat, at, src, dims=(0,), accumulate=False), tuple(whole.shape))
+    return made if whole is input else permute_op(made, dims=tuple(np.argsort(order).tolist()))
 
 
 __all__ = ["gradient", "istft", "stft"]

@@ -235,9 +235,12 @@ sgn = op(
     vjp={"x": lambda ct, x: _sgn_rule(ct, x)}, jvp={"x": lambda t, x: _sgn_rule(t, x)},
     batch=batch_broadcast, cost=lambda x: x.size, elementwise=True,
     why={"x": "the phase turns with x"})
-floor = pointwise("floor", lambda x: floor_(x), refuses={"bc": "floor_vml_cpu"})
-ceil = pointwise("ceil", lambda x: ceil_(x), refuses={"bc": "ceil_vml_cpu"})
-trunc = pointwise("trunc", lambda x: trunc_(x), refuses={"bc": "trunc_vml_cpu"})
+floor = pointwise("floor", lambda x: floor_(x), refuses={
+    "b": "floor_vml_cpu", "c": "floor is not supported for complex inputs"})
+ceil = pointwise("ceil", lambda x: ceil_(x), refuses={
+    "b": "ceil_vml_cpu", "c": "ceil is not supported for complex inputs"})
+trunc = pointwise("trunc", lambda x: trunc_(x), refuses={
+    "b": "trunc_vml_cpu", "c": "trunc is not supported for complex inputs"})
 round_op = pointwise("round", lambda x: ex.round_(x), refuses={"bc": "round_vml_cpu"})
 frac = pointwise("frac", lambda x: x - trunc_(x), slope={"x": lambda: 1.0},
                  refuses={"biuc": "frac_cpu"})
@@ -466,9 +469,9 @@ bitwise_and = _bitwise("bitwise_and", lambda a, b, /: np.bitwise_and(a, b))
 bitwise_or = _bitwise("bitwise_or", lambda a, b, /: np.bitwise_or(a, b))
 bitwise_xor = _bitwise("bitwise_xor", lambda a, b, /: np.bitwise_xor(a, b))
 left_shift = _bitwise("bitwise_left_shift", lambda a, b, /: np.left_shift(a, b),
-                      {"b": "lshift_cpu"})
+                      {"bfhcV": "lshift_cpu"})
 right_shift = _bitwise("bitwise_right_shift", lambda a, b, /: np.right_shift(a, b),
-                       {"b": "rshift_cpu"})
+                       {"bfhcV": "rshift_cpu"})
 gcd_op = _bitwise("gcd", lambda a, b, /: np.gcd(a, b))
 lcm_op = _bitwise("lcm", lambda a, b, /: np.lcm(a, b))
 bitwise_not = op("bitwise_not", impl=lambda x, /: np.invert(x), infer=lambda x: x,

@@ -152,8 +152,8 @@ def no_zero_axis(name: str, x: Aval, dim: Shape) -> None:
     """A maximum of nothing has no value."""
     for d in dim:
         if x.shape[d] == 0:
-            raise EmptyAxis(f"{name}(): Expected reduction dim {d} to have non-zero size, "
-                                  f"the operand is {list(x.shape)}")
+            raise EmptyAxis(f"{name.removesuffix('_dim')}(): Expected reduction dim {d} to have "
+                            f"non-zero size. The operand is {list(x.shape)}")
 
 
 # ------------------------------------------------------------------ extreme values

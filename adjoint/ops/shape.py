@@ -58,6 +58,27 @@ def normalize_dims(dims: Any, ndim: int) -> Shape:
     return out if ndim else ()
 
 
+def unexpandable(have: Sequence[int], target: Sequence[int], dim: int) -> ShapeError:
+    """The refusal of an expansion whose axis `dim` of the target does not fit."""
+    lead = len(target) - len(have)
+    return ShapeError(f"The expanded size of the tensor ({target[dim]}) must match the existing "
+                      f"size ({have[dim - lead]}) at non-singleton dimension {dim}.  Target sizes: "
+                      f"{list(target)}.  Tensor sizes: {list(have)}")
+
+
+def refuse_expansion(have: Sequence[int], target: Sequence[int]) -> None:
+    """Raise ShapeError where a shape does not expand to another; axes are looked at from the last
+    one on, as in PyTorch."""
+    lead = len(target) - len(have)
+    if lead < 0:
+        raise ShapeError(f"expand(tensor{list(have)}, size={list(target)}): the number of sizes "
+                         f"provided ({len(target)}) must be greater or equal to the number of "
+                         f"dimensions in the tensor ({len(have)})")
+    for dim in range(len(target) - 1, lead - 1, -1):
+        if have[dim - lead] not in (1, target[dim]):
+            raise unexpandable(have, target, dim)
+
+
 def infer_size(shape: Sequence[int], size: int, have: Sequence[int]) -> Shape:
     """`shape` with its -1 filled in for `size` elements."""
     shape = tuple(int(s) for s in shape)
