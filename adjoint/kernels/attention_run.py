@@ -111,7 +111,7 @@ class Block:
             self.kept.append(x)
             slots, strides = _SLOTS[name], x.strides
             values[slots[0]] = address(x)
-            values[slots[1]], values[slots[2]], values[slots[3]] = strides[0], strides[1], strides[2]
+            values[slots[1]], values[slots[2]], values[slots[3]] = strides[:3]
 
     def run(self, tasks: int, bytes_each: int, work: int) -> None:
         """Share the tasks, of `work` multiplications together, among the threads."""
