@@ -111,7 +111,8 @@ class Block:
             self.kept.append(x)
             slots, strides = _SLOTS[name], x.strides
             values[slots[0]] = address(x)
-            values[slots[1]], values[slots[2]], values[slots[3]] = strides[:3]
+            for slot, stride in zip(slots[1:], strides, strict=False):     # (the last one is 4)
+                values[slot] = stride
 
     def run(self, tasks: int, bytes_each: int, work: int) -> None:
         """Share the tasks, of `work` multiplications together, among the threads."""

@@ -128,6 +128,9 @@ class _Writer:
         e.store(self.i, where, self.where)
 
 
+_FEW = 1 << 17      # elements of windows below which a worker is not woken
+
+
 @functools.cache
 @llvm.generating
 def _entry(kind: str) -> int:
@@ -169,4 +172,5 @@ def max_pool(
     planes = x.shape[0] * x.shape[1]
     entry = _entry(FLOATS[x.dtype.name])
     assert entry is not None                # `supported` has been asked
-    threads.parallel(entry, ctypes.addressof(block), planes)
+    few = planes * math.prod(extent) * math.prod(kernel) < _FEW
+    (threads.alone if few else threads.parallel)(entry, ctypes.addressof(block), planes)
