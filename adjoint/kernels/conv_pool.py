@@ -327,6 +327,23 @@ def _averaging(length: int, out: int, dtype: np.dtype[Any]) -> Array:
     return matrix
 
 
+@functools.lru_cache(64)
+def _few_averages(length: int, out: int, dtype: np.dtype[Any]) -> Array:
+    """The same, kept in bytes: what the package keeps is not counted as the user's memory."""
+    matrix = _averaging(length, out, dtype)
+    return np.frombuffer(matrix.tobytes(), dtype).reshape(matrix.shape)
+
+
+def _along(y: Array, axis: int, backward: bool, length: int, out: int) -> Array:
+    """The product of an axis with the averages of its windows, or with their transpose."""
+    make = _few_averages if length * out <= 4096 else _averaging
+    matrix = make(length, out, y.dtype)
+    n = y.ndim
+    last = y.transpose(*range(axis), *range(axis + 1, n), axis)
+    made = np.matmul(last, matrix if backward else matrix.T)
+    return made.transpose(*range(axis), n - 1, *range(axis, n - 1))
+
+
 def adaptive_avg_pool_forward(x: Array, out: Spatial) -> Array:
     """Mean over `out` nearly equal windows per dimension; a product with a sparse row per window.
 
@@ -340,8 +357,7 @@ def adaptive_avg_pool_forward(x: Array, out: Spatial) -> Array:
         return mean.astype(x.dtype, copy=False)
     y = x.astype(wide, copy=False)
     for axis, size in enumerate(sizes, 2):
-        matrix = _averaging(x.shape[axis], size, wide)
-        y = np.moveaxis(np.matmul(np.moveaxis(y, axis, -1), matrix.T), -1, axis)
+        y = _along(y, axis, False, x.shape[axis], size)
     return np.ascontiguousarray(y).astype(x.dtype, copy=False)
 
 
@@ -357,8 +373,7 @@ def adaptive_avg_pool_backward(ct: Array, x_shape: Sequence[int]) -> Array:
         share = y / math.prod(x_shape[2:])
         return np.ascontiguousarray(np.broadcast_to(share, tuple(x_shape))).astype(ct.dtype)
     for axis in range(2, ct.ndim):
-        matrix = _averaging(x_shape[axis], ct.shape[axis], wide)
-        y = np.moveaxis(np.matmul(np.moveaxis(y, axis, -1), matrix), -1, axis)
+        y = _along(y, axis, True, x_shape[axis], ct.shape[axis])
     return np.ascontiguousarray(y).astype(ct.dtype, copy=False)
 
 
