@@ -71,22 +71,29 @@ def _moves(skip: Any, last: bool) -> Any:
 
 def _raw_paths(emit: Any, skip: Any, lengths: Shape, steps: Shape, last: bool) -> Any:
     """alpha, or beta without the emission of its own step, (T, N, states), raw."""
-    out = np.full(emit.shape, -np.inf, emit.dtype)
-    side = np.full((len(skip), 2), -np.inf, emit.dtype)
-    moves, entry = _moves(skip, last), _entry(skip, lengths, last)
-    first = np.array(steps) - 1 if last else np.zeros(len(steps), int)
-    total = out[0]
+    out = np.empty(emit.shape, emit.dtype)
+    n = emit.shape[2]
+    wide = np.full((len(skip), n + 2), -np.inf, emit.dtype)     # two states more on one side
+    before, one = wide[:, :n] if last else wide[:, 2:], wide[:, 1:n + 1]
+    two, jumps = wide[:, 2:] if last else wide[:, :n], np.empty((len(skip), n), emit.dtype)
+    stays = ~_moves(skip, last)
+    entry = np.where(_entry(skip, lengths, last), 0, -np.inf).astype(emit.dtype)
+    ends = np.array(steps)
+    begins, shortest = {n - 1 for n in steps} if last else {0}, min(steps, default=0)
     for t in range(len(emit) - 1, -1, -1) if last else range(len(emit)):
-        before = total if not last or t + 1 == len(emit) else total + emit[t + 1]
-        wide = np.concatenate((before, side) if last else (side, before), 1)
-        n = before.shape[1]
-        one, two = (wide[:, 1:n + 1], wide[:, 2:]) if last else (wide[:, 1:n + 1], wide[:, :n])
-        total = np.logaddexp(np.logaddexp(before, one), np.where(moves, two, -np.inf))
-        total = np.where((first == t)[:, None], np.where(entry, 0, -np.inf), total)
-        total = np.where((t < np.array(steps))[:, None], total, -np.inf).astype(emit.dtype)
+        total = out[t]
+        if last and t + 1 < len(emit):
+            np.add(out[t + 1], emit[t + 1], out=before)
+        np.copyto(jumps, two)
+        jumps[stays] = -np.inf
+        np.logaddexp(np.logaddexp(before, one, out=total), jumps, out=total)
+        if t in begins:
+            total[...] = np.where((ends - 1 == t)[:, None], entry, total) if last else entry
+        if t >= shortest:
+            total[ends <= t] = -np.inf
         if not last:
-            total = total + emit[t]
-        out[t] = total
+            np.add(total, emit[t], out=total)
+            before[...] = total
     return out
 
 
