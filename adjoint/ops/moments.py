@@ -11,7 +11,7 @@ from adjoint.base.aval import Aval, inverse
 from adjoint.base.dtypes import F32, F64, I64
 from adjoint.core.op import op
 from adjoint.kernels import expr as ex
-from adjoint.ops.api_common import few, narrowed, wide
+from adjoint.ops.api_common import few, is_recorded, kernel, narrowed, wide
 from adjoint.ops.family import by_rows, derived_op, pointwise
 from adjoint.ops.pointwise import (
     abs_op,
@@ -160,8 +160,27 @@ def _prod_impl(x: Any, /, *, dim: Shape, keepdim: bool) -> Any:
     return narrowed(c_order(np.asarray(found)), _prod_dtype(x.dtype))
 
 
+def _raw_others(x: Any, /, *, dim: Shape) -> Any:
+    from adjoint.ops.cumulative import cumprod_op
+    running = cumprod_op.op.impl
+    order = (*(d for d in range(x.ndim) if d not in dim), *dim)
+    moved = x.transpose(order)
+    flat = moved.reshape(-1, count(x.shape, dim))
+    before, after = np.ones(flat.shape, x.dtype), np.ones(flat.shape, x.dtype)
+    before[:, 1:] = running(flat[:, :-1], dim=1)
+    after[:, :-1] = running(flat[:, :0:-1], dim=1)[:, ::-1]
+    before *= after
+    return before.reshape(moved.shape).transpose(inverse(order))
+
+
+_others_kernel = kernel("prod_of_others", _raw_others, lambda x, *, dim: x,
+                        cost=lambda x, **_: 3 * x.size)
+
+
 def _others(x: Any, dim: Shape) -> Any:
     """For every element the product of all others along `dim`: also right where some are 0."""
+    if not is_recorded(x):
+        return _others_kernel(x, dim=dim)
     from adjoint.ops.cumulative import cumprod_op
     from adjoint.ops.shape import cat_op, flip_op, narrow_op, permute_op, reshape
     shape = tuple(x.shape)
