@@ -492,7 +492,7 @@ def _arrays() -> None:
             ("linalg_vector_norm", _norm), ("count_nonzero", _count)):
         accelerate(OPS[name], adapter)
     for name in ("cumsum", "cumprod", "cummax", "cummin"):  # extremes: no loop of NumPy's
-        accelerate(OPS[name], _running, _TINY if name[:4] == "cumm" else _SMALL // 4)
+        accelerate(OPS[name], _running, 2 if name[:4] == "cumm" else _SMALL // 4)
 
 
 def _losses() -> None:
