@@ -335,14 +335,15 @@ def combinations(input: Any, r: int = 2, with_replacement: bool = False) -> Any:
     return index_op(input, at, dims=(0,))
 
 
-def _triangle(f: Any, row: int, col: int, offset: int, dtype: Any) -> Any:
+def _triangle(name: str, inside: Any, row: int, col: int, offset: int, dtype: Any) -> Any:
     kind = I64 if dtype is None else to_numpy(dtype)
     if kind.kind != "i" or kind.itemsize < 4:
-        raise lacking(f"{f.__name__}", kind)
-    for name, count in (("row", row), ("col", col)):
+        raise lacking(name, kind)
+    for which, count in (("row", row), ("col", col)):
         if count < 0:
-            raise ArgumentError(f"{name} must be non-negative, got{count}")
-    return wrap(np.stack(f(row, offset, col)).astype(kind))
+            raise ArgumentError(f"{which} must be non-negative, got{count}")
+    found = inside.outer(np.arange(offset, row + offset), np.arange(col)).nonzero()
+    return wrap(np.array(found, kind))
 
 
 @public(method=False)
@@ -350,7 +351,7 @@ def _triangle(f: Any, row: int, col: int, offset: int, dtype: Any) -> Any:
 def tril_indices(row: int, col: int, offset: int = 0, *, dtype: Any = None, device: Any = None,
                  layout: Any = None) -> Any:
     """Row and column numbers of the lower triangle: (2, count)."""
-    return _triangle(np.tril_indices, row, col, offset, dtype)
+    return _triangle("tril_indices", np.greater_equal, row, col, offset, dtype)
 
 
 @public(method=False)
@@ -358,7 +359,7 @@ def tril_indices(row: int, col: int, offset: int = 0, *, dtype: Any = None, devi
 def triu_indices(row: int, col: int, offset: int = 0, *, dtype: Any = None, device: Any = None,
                  layout: Any = None) -> Any:
     """Row and column numbers of the upper triangle: (2, count)."""
-    return _triangle(np.triu_indices, row, col, offset, dtype)
+    return _triangle("triu_indices", np.less_equal, row, col, offset, dtype)
 
 
 @public(method=False)

@@ -483,8 +483,8 @@ def masked_select(input: Any, mask: Any, *, out: Any = None) -> Any:
     shape = broadcast_shapes("masked_select", *(aval_of_value(t) for t in (input, mask)))
     chosen = np.broadcast_to(value(mask, "masked_select"), shape)
     x = input if tuple(input.shape) == shape else expand_op(input, shape=shape)
-    flat = reshape(x, (int(np.prod(shape)),))
-    return _select_out(out, index_op(flat, np.flatnonzero(chosen), dims=(0,)))
+    flat = reshape(x, (math.prod(shape),))
+    return _select_out(out, index_op(flat, chosen.ravel().nonzero()[0], dims=(0,)))
 
 
 _places_out = exactly("nonzero: Expected out tensor to have scalar type {want} but got scalar type "
