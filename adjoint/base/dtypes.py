@@ -7,6 +7,7 @@ the classes before it.
 """
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable
 from typing import Any
 
@@ -346,6 +347,25 @@ def result_type(operands: Iterable[Any]) -> np.dtype[Any]:
     return out
 
 
+@functools.cache
+def _limits(d: np.dtype[Any]) -> dict[str, Any]:
+    if is_bfloat16(d):
+        import ml_dtypes
+        limits: Any = ml_dtypes.finfo
+        info: Any = limits(d)
+    else:
+        real = {"c": {8: F32, 16: F64}}.get(d.kind, {}).get(d.itemsize, d)
+        if real.kind != "f":
+            raise DTypeError("torch.finfo() requires a floating point input type. Use "
+                             f"torch.iinfo to handle '{of_numpy(d)}'")
+        info, d = np.finfo(real), real
+    least = float(info.smallest_normal)
+    return {"bits": int(info.bits), "eps": float(info.eps), "max": float(info.max),
+            "min": float(info.min), "tiny": least, "smallest_normal": least,
+            "smallest_subnormal": float(info.smallest_subnormal),
+            "resolution": float(f"1e-{info.precision}"), "dtype": of_numpy(d).name}
+
+
 class finfo:
     """Numerical limits of a floating dtype (`torch.finfo`).
 
@@ -353,24 +373,18 @@ class finfo:
     True
     """
 
+    bits: int
+    eps: float
+    max: float
+    min: float
+    tiny: float
+    smallest_normal: float
+    smallest_subnormal: float
+    resolution: float
+    dtype: str
+
     def __init__(self, dtype: Any = None) -> None:
-        d = default_dtype() if dtype is None else to_numpy(dtype)
-        if is_bfloat16(d):
-            import ml_dtypes
-            limits: Any = ml_dtypes.finfo
-            info: Any = limits(d)
-        else:
-            real = {"c": {8: F32, 16: F64}}.get(d.kind, {}).get(d.itemsize, d)
-            if real.kind != "f":
-                raise DTypeError("torch.finfo() requires a floating point input type. Use "
-                                 f"torch.iinfo to handle '{of_numpy(d)}'")
-            info, d = np.finfo(real), real
-        self.bits = int(info.bits)
-        self.eps, self.max, self.min = float(info.eps), float(info.max), float(info.min)
-        self.tiny = self.smallest_normal = float(info.smallest_normal)
-        self.smallest_subnormal = float(info.smallest_subnormal)
-        self.resolution = float(f"1e-{info.precision}")
-        self.dtype = of_numpy(d).name
+        self.__dict__.update(_limits(default_dtype() if dtype is None else to_numpy(dtype)))
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, finfo) and other.dtype == self.dtype

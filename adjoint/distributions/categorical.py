@@ -80,7 +80,13 @@ class Categorical(Distribution):
         if self._validate_args:
             self._validate_sample(value)
         index = value.long().unsqueeze(-1)
-        index, table = F.broadcast_tensors(index, self.logits)
+        table = self.logits
+        lead = table.shape[:-1]
+        if index.shape[:-1] != lead:        # (else every row is read as it is)
+            if index.numel() == 1 and index.dim() <= table.dim():
+                index = index.expand((*lead, 1))
+            else:
+                index, table = F.broadcast_tensors(index, table)
         return table.gather(-1, index[..., :1]).squeeze(-1)
 
     def entropy(self) -> Any:

@@ -5,7 +5,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from adjoint.autograd.modes import enable_grad
+from adjoint.autograd.modes import enable_grad, is_grad_enabled
 from adjoint.base.dtypes import default_dtype, finfo
 from adjoint.base.errors import ArgumentError
 from adjoint.core.tensor import Tensor
@@ -39,8 +39,11 @@ class lazy_property:
     def __get__(self, instance: Any, owner: Any = None) -> Any:
         if instance is None:
             return self
-        with enable_grad():
+        if is_grad_enabled():
             value = self.wrapped(instance)
+        else:
+            with enable_grad():
+                value = self.wrapped(instance)
         setattr(instance, self.name, value)
         return value
 
