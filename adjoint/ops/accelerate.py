@@ -20,6 +20,7 @@ from adjoint.ops import activation, batch_norm, cross_entropy, group_norm, norm,
 from adjoint.ops.api_common import narrowed, wide
 from adjoint.ops.device import following
 from adjoint.ops.family import generated
+from adjoint.ops.gather import whole_rows
 from adjoint.ops.reduce import c_order
 
 ON = os.environ.get("ADJOINT_JIT", "1") != "0"
@@ -326,7 +327,9 @@ def _unindex(k: Any, ct: Any, index: Any, *, shape: tuple[int, ...], dims: tuple
 
 
 def _gather(k: Any, x: Any, index: Any, *, dim: int) -> Any:
-    return k(x, index, dim) if index.size >= _SMALL else NotImplemented
+    if index.size < _SMALL or whole_rows(index, x.shape, dim) is not None:
+        return NotImplemented
+    return k(x, index, dim)
 
 
 def _index(k: Any, x: Any, index: Any, *, dims: tuple[int, ...]) -> Any:

@@ -156,7 +156,7 @@ solve_op: Any = op(
 
 
 def _triangle(a: Any, upper: bool, unit: bool) -> Any:
-    part = np.triu(a) if upper else np.tril(a)
+    part = (triu_op if upper else tril_op).op.impl(a, diagonal=0)
     if unit:
         n = a.shape[-1]
         part[..., range(n), range(n)] = 1

@@ -82,6 +82,17 @@ def _cut(x: Any, index: Any, dim: int) -> Any:
     return x[tuple(slice(None) if d == dim else slice(n) for d, n in enumerate(index.shape))]
 
 
+def whole_rows(index: Any, shape: Shape, dim: int) -> Any:
+    """The places of whole rows, where an index along `dim` was expanded over all other axes of an
+    operand of `shape`, as message passing has it; else None."""
+    last = index.ndim - 1
+    if last != len(shape) - 1 or dim == last or any([
+            d != dim and (n != m or s and n > 1) for d, (n, m, s) in enumerate(zip(
+                index.shape, shape, index.strides, strict=True))]):
+        return None
+    return index[tuple([slice(None) if d == dim else 0 for d in range(index.ndim)])]
+
+
 def _gather_impl(x: Any, index: Any, /, *, dim: int) -> Any:
     if not x.ndim or not index.ndim:
         return np.broadcast_to(x, index.shape).copy()
@@ -91,6 +102,10 @@ def _gather_impl(x: Any, index: Any, /, *, dim: int) -> Any:
     if picked is not None:
         return picked
     fits("gather", x.shape, index.shape, dim)
+    rows = whole_rows(index, x.shape, dim)
+    if rows is not None:
+        check_bounds("gather", rows, x.shape[dim], dim)
+        return x.take(rows, dim)
     check_bounds("gather", index, x.shape[dim], dim)
     taken = _along(_cut(x, index, dim), index, dim)
     return taken if taken.flags.c_contiguous else np.ascontiguousarray(taken)
@@ -169,7 +184,10 @@ def _put_impl(src: Any, index: Any, /, *, dim: int, shape: Shape) -> Any:
     if not shape or not index.ndim:
         out[...] = w.sum()
         return narrowed(out, src.dtype)
-    check_bounds("scatter", index, shape[dim], dim)
+    rows = whole_rows(index, shape, dim) if w.shape == index.shape else None
+    check_bounds("scatter", index if rows is None else rows, shape[dim], dim)
+    if rows is not None and write_along(out, rows, w, dim, True):
+        return narrowed(out, src.dtype)
     w = w[tuple(slice(n) for n in index.shape)]
     if write_along(out, index, w, dim, True):
         return narrowed(out, src.dtype)
@@ -281,7 +299,10 @@ def _scatter_into(out: Any, index: Any, src: Any, dim: int, add: bool) -> Any:
     if not out.ndim:
         out[...] = out + src if add else src
         return out
-    check_bounds("scatter", index, out.shape[dim], dim)
+    rows = whole_rows(index, out.shape, dim) if add and src.shape == index.shape else None
+    check_bounds("scatter", index if rows is None else rows, out.shape[dim], dim)
+    if rows is not None and write_along(out, rows, src.astype(out.dtype, copy=False), dim, True):
+        return out
     values = src[tuple(slice(n) for n in index.shape)] if src.ndim else np.broadcast_to(
         src, index.shape)
     given = src if not src.ndim and src.dtype == out.dtype else values.astype(out.dtype, copy=False)
