@@ -112,6 +112,7 @@ def test_a_step_of_tiny_ops_is_recorded(capsys: pytest.CaptureFixture[str]) -> N
 GPT = "--width 32 --heads 2 --context 16 --batch 2 --rounds 1"
 SHORT = {  # script -> options with which it takes seconds
     "anomaly": f"--layers 1 {GPT}", "arrays": "--only sum --rounds 1",
+    "block": "--batch 1 --positions 128 --rounds 1",
     "budget": "--layers 2 --width 64 --context 64 --batch 4 --rounds 1 --shares 0.8",
     "checkpoint": "--layers 1 --batch 2 --width 32 --rounds 1", "contexts": "--rounds 2",
     "dtr": "--trace lstm --ratios 0.5 --effort 0.1 --no-thrash", "dtr_bound": "--ratios 0.9",
