@@ -21,7 +21,7 @@ from adjoint.models.gpt import GPT, GPTConfig
 SIZES = {
     "small (2 layers, d 64, context 64, batch 4)": (GPTConfig(256, 64, 2, 2, 64), 4),
     "medium (4 layers, d 128, context 128, batch 8)": (GPTConfig(256, 128, 4, 4, 128), 8),
-    "large (6 layers, d 384, context 256, batch 12)": (GPTConfig(256, 256, 6, 6, 384), 12),
+    "large (6 layers, d 384, context 256, batch 12)": (GPTConfig(65, 256, 6, 6, 384), 12),
 }
 
 
@@ -29,7 +29,8 @@ def measure(config: GPTConfig, batch: int, rounds: int) -> tuple[float, float]:
     """Median CPU seconds of a step: without and with the ledger."""
     model = GPT(config)
     optimizer = ad.optim.AdamW(model.parameters(), lr=1e-4)
-    tokens = wrap(np.random.default_rng(0).integers(0, 256, (batch, config.context)))
+    draw = np.random.default_rng(0)
+    tokens = wrap(draw.integers(0, config.vocabulary, (batch, config.context)))
 
     def step() -> float:
         begin = time.process_time()
