@@ -12,6 +12,7 @@ from adjoint.base.aval import MetaArray
 from adjoint.base.dtypes import result_type
 from adjoint.base.errors import (
     ArgumentError,
+    AssertedError,
     DTypeError,
     ExportError,
     NotSupported,
@@ -149,9 +150,9 @@ def _dlpack(self: Tensor, *, stream: Any = None, max_version: Any = None, dl_dev
     if self._rg:
         raise ExportError("Can't export tensors that require gradient, use tensor.detach()")
     if type(self.array) is MetaArray:
-        raise ArgumentError("a meta tensor has no data to export through DLPack")
+        raise ExportError("Cannot pack tensors on meta: they have no data")
     if stream is not None:
-        raise ArgumentError(f"DLPack: stream must be None for cpu data, got {stream!r}")
+        raise AssertedError(f"stream should be None on cpu. Got {stream!r}")
     expose(self)
     array = self.array.copy() if copy else self.array
     try:
@@ -177,6 +178,15 @@ class _Capsule:
         return (1, 0)
 
 
+class _Writable:
+    """The memory of an array that NumPy takes for read-only; it keeps the array alive."""
+
+    def __init__(self, array: Any) -> None:
+        face = dict(array.__array_interface__)
+        face["data"] = face["data"][0], False
+        self.__array_interface__, self.array = face, array
+
+
 @public(method=False)
 def from_dlpack(ext_tensor: Any, *, device: Any = None, copy: bool | None = None) -> Tensor:
     """A tensor on the memory of any array that speaks DLPack (NumPy, PyTorch, JAX, CuPy's host
@@ -187,6 +197,8 @@ def from_dlpack(ext_tensor: Any, *, device: Any = None, copy: bool | None = None
     if not hasattr(ext_tensor, "__dlpack__"):
         raise TypeError(f"from_dlpack: {type(ext_tensor).__name__} has no __dlpack__ method")
     array = np.from_dlpack(ext_tensor)
+    if isinstance(ext_tensor, _Capsule) and not array.flags.writeable:
+        array = np.asarray(_Writable(array))      # (these capsules cannot say what is read-only)
     if copy:
         return wrap(array.copy())
     t = wrap(array)

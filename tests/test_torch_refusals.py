@@ -6,6 +6,8 @@ PyTorch is installed the lines are asked of it, too.
 """
 from __future__ import annotations
 
+import io
+import pickle
 import warnings
 from pathlib import Path
 from typing import Any
@@ -61,3 +63,50 @@ def test_buffers_are_shared_or_copied_as_asked() -> None:
     shared, copied = (ad.asarray(held, dtype=ad.uint8, copy=c) for c in (None, True))
     held[0] = 7
     assert shared.tolist() == [7, 0, 0, 0] and copied.tolist() == [0, 0, 0, 0]
+
+
+@pytest.mark.parametrize("kind", ["float16", "bfloat16"])
+def test_means_of_half_precision_do_not_leave_its_range(kind: str) -> None:
+    """The sum of 120 times 2980 is beyond float16; the mean is not."""
+    dtype = getattr(ad, kind)
+    x = ad.full((120,), 2980.0, dtype=dtype)
+    want = x[0].item()
+    for mean in (x.mean(), x.mean(0), x.reshape(60, 2).mean(0)[1], x.reshape(2, 60).t().mean(),
+                 ad.nn.functional.l1_loss(x, ad.zeros_like(x))):
+        assert mean.dtype is dtype and mean.item() == want
+    torch = pytest.importorskip("torch")
+    for n in (3, 31, 1000):
+        a = np.random.default_rng(n).standard_normal((4, n)).astype(np.float32)
+        ours = ad.tensor(a).to(dtype).mean(1).float().numpy()
+        assert (ours == torch.tensor(a).to(getattr(torch, kind)).mean(1).float().numpy()).all()
+
+
+@pytest.mark.parametrize("name", ["cross_entropy", "nll_loss"])
+def test_ignored_rows_alone_have_gradient_zero_in_graphs_too(name: str) -> None:
+    x = ad.tensor([[1.0, 2.0], [3.0, 4.0]], requires_grad=True)
+    loss = getattr(ad.nn.functional, name)(x, ad.tensor([1, 1]), ignore_index=1)
+    assert loss.isnan().item()
+    first, = ad.autograd.grad(loss, x, create_graph=True)
+    assert (first == 0).all()
+    if first.requires_grad:
+        second, = ad.autograd.grad((first * first).sum(), x, allow_unused=True)
+        assert second is None or (second == 0).all()
+
+
+def test_a_capsule_of_dlpack_is_written_to() -> None:
+    x = ad.arange(3)
+    y = ad.utils.dlpack.from_dlpack(ad.utils.dlpack.to_dlpack(x))
+    y[0] = 9
+    assert x.tolist() == [9, 1, 2]
+
+
+def test_errors_have_the_classes_that_programs_catch() -> None:
+    with pytest.raises(BufferError, match="conjugate bit set"):
+        ad.tensor([1 + 1j]).conj().__dlpack__()
+    with pytest.raises(BufferError, match="Cannot pack tensors on meta"):
+        ad.ones(2, device="meta").__dlpack__()
+    buffer = io.BytesIO()
+    ad.save(ad.nn.Linear(1, 1), buffer)
+    buffer.seek(0)
+    with pytest.raises(pickle.UnpicklingError, match="Weights only load failed"):
+        ad.load(buffer)

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from adjoint.base.errors import AutogradError
+from adjoint.base.errors import AutogradError, ExportError
 from adjoint.core.bind import bind, record
 from adjoint.core.modes import GRAD, WATCH, state
 from adjoint.core.op import OPS, Op
@@ -124,7 +124,7 @@ class Mirror(Tensor, metaclass=_MirrorType, own=True):
         return self.numpy()
 
     def __dlpack__(self, **_: Any) -> Any:
-        raise AutogradError(f"Can't export tensors with the {_BIT[self.turn]} bit set")
+        raise ExportError(f"Can't export tensors with the {_BIT[self.turn]} bit set")
 
     def __copy__(self) -> Mirror:
         self._no_history()

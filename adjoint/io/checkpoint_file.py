@@ -250,7 +250,6 @@ def save(obj: Any, f: File, pickle_module: Any = None, pickle_protocol: int = 2,
     `f` is a path (replaced in one atomic step) or a writable binary file. Tensors that share
     memory share it when read; gradients and graphs are not kept. PyTorch reads the file;
     versions before 1.6 do with `_use_new_zipfile_serialization=False`.
-
     Raises `DTypeError` for objects that cannot be pickled, OSError for a full disk.
 
     >>> import adjoint as ad, io
@@ -259,13 +258,14 @@ def save(obj: Any, f: File, pickle_module: Any = None, pickle_protocol: int = 2,
     >>> _ = buffer.seek(0); load(buffer)["step"]
     3
     """
+    if pickle_protocol > pickle.HIGHEST_PROTOCOL:
+        raise ArgumentError(f"pickle protocol must be <= {pickle.HIGHEST_PROTOCOL}")
     zipped, said = _use_new_zipfile_serialization, not _disable_byteorder_record
     if isinstance(f, str | os.PathLike):
         stem = os.path.basename(os.fspath(f)).rsplit(".", 1)[0] or "archive"
         folder = os.path.dirname(os.path.abspath(os.fspath(f)))
         if not os.path.isdir(folder):
-            raise NoFolder(f"Parent directory {os.fsdecode(folder)} does not exist: make it before "
-                           "save")
+            raise NoFolder(f"Parent directory {os.fsdecode(folder)} does not exist: make it first")
         with atomic_write(f) as file:
             _write(obj, file, stem if zipped else None, said)
         return

@@ -14,7 +14,7 @@ class EmptyFileError(FileFormatError, EOFError):
     """A file has no content at all."""
 
 
-class UnsafePickleError(FileFormatError):
+class UnsafePickleError(FileFormatError, pickle.UnpicklingError):
     """A checkpoint names a class or function that is not on the list of safe ones."""
 
 

@@ -96,6 +96,7 @@ def _remake(cls: Any, requires_grad: bool, dtype: Any) -> Any:
 
 def _no_array(self: Any) -> Any:
     raise ArgumentError(
+        "Attempted to use an uninitialized parameter: "
         "Can't access the shape of an uninitialized parameter or buffer. This error usually "
         "happens in `load_state_dict` when trying to load an uninitialized parameter into an "
         "initialized one. Call `forward` to initialize the parameters before accessing their "

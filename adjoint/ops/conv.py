@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from adjoint.base.aval import Aval
-from adjoint.base.dtypes import of_numpy
+from adjoint.base.dtypes import cpp_type, scalar_type
 from adjoint.base.errors import ArgumentError, DTypeError, ShapeError
 from adjoint.core.autocast import lowered
 from adjoint.core.bind import bind
@@ -184,10 +184,13 @@ def _check(name: str, x: Any, w: Any, bias: Any, dims: int, groups: int, out_axi
     if w.shape[0] < groups:
         raise ShapeError(f"Given groups={groups}, expected weight to be at least {groups} at "
                          f"dimension 0, but got weight of size {list(w.shape)} instead ({name})")
-    for t in (w, bias):
+    for t, word in ((bias, "bias"), (w, "weight")):
         if t is not None and dtype_of(t) != dtype_of(x):
-            raise DTypeError(f"{name}: Input type ({of_numpy(dtype_of(x)).name}) and weight or bias"
-                             f" type ({of_numpy(dtype_of(t)).name}) should be the same")
+            kinds = dtype_of(x), dtype_of(t)
+            said = f"expected scalar type {scalar_type(kinds[0])} but found {scalar_type(kinds[1])}"
+            both = (f"Input type ({cpp_type(kinds[0])}) and {word} type ({cpp_type(kinds[1])}) "
+                    "should be the same")
+            raise DTypeError(f"{both}: {name}" if t is bias else f"{said}: {name}: {both}")
     of = "transposed=1" if out_axis else f"groups={groups}"
     if w.shape[0] % groups:
         raise ShapeError(f"Given {of}, expected weight to be divisible by {groups} at dimension 0, "
@@ -254,11 +257,12 @@ def _conv(name: str, dims: int, input: Any, weight: Any, bias: Any, stride: Any,
                         " a zero-padded copy of the input be created", once=True)
     single = len(input.shape) == dims + 1
     x = unsqueeze_op(input, dim=0) if single else input
-    for n, k, d, (a, b) in zip(x.shape[2:], weight.shape[2:], gap, pads, strict=True):
-        if n + a + b < d * (k - 1) + 1:
-            raise ShapeError(f"{name}: Calculated padded input size per channel: ({n + a + b}). "
-                             f"Kernel size: ({d * (k - 1) + 1}). Kernel size can't be greater than "
-                             "actual input size")
+    have = [n + a + b for n, (a, b) in zip(x.shape[2:], pads, strict=True)]
+    need = [d * (k - 1) + 1 for k, d in zip(weight.shape[2:], gap, strict=True)]
+    if any([n < k for n, k in zip(have, need, strict=True)]):
+        raise ShapeError(f"Calculated padded input size per channel: ({' x '.join(map(str, have))})"
+                         f". Kernel size: ({' x '.join(map(str, need))}). Kernel size can't be "
+                         f"greater than actual input size: {name}")
     out = conv_op(x, weight, bias, stride=step, padding=pads, dilation=gap, groups=groups)
     return squeeze_op(out, dims=(0,)) if single else out
 

@@ -37,6 +37,7 @@ from adjoint.ops.moments import logsumexp_op
 from adjoint.ops.pointwise import add, cast, div, eq, exp, mul, ne, neg, sub
 from adjoint.ops.public import FUNCTIONS, planned
 from adjoint.ops.reduce import ADD, sum_op
+from adjoint.ops.reduced import per_total
 from adjoint.ops.shape import batch_loop, expand_op, reshape, unsqueeze_op
 from adjoint.ops.softmax import MAXIMUM, log_softmax_op
 
@@ -247,8 +248,7 @@ def _soft_target(ct: Any, x: Any, target: Any, weight: Any, reduction: str, igno
             even = mul(reshape(weight, (x.shape[d], *(1,) * (len(x.shape) - d - 1))), even)
         t = add(mul(hot, 1 - s), mul(keep, even))
     if reduction == "mean":
-        every = tuple(range(len(x.shape)))
-        ct = div(ct, sum_op(row, dim=every, keepdim=False))
+        ct = per_total(ct, row)
     elif reduction == "none" and len(x.shape) > 1:
         ct = unsqueeze_op(ct, dim=d)
     return ct, t
@@ -327,7 +327,7 @@ def _nll_slope(ct: Any, x_aval: Aval, target: Any, weight: Any, reduction: str,
     like = np.broadcast_to(np.zeros((), x_aval.dtype), shape)
     hot, row, _ = _parts(like, target, weight, ignore)
     if reduction == "mean":
-        ct = div(ct, sum_op(row, dim=tuple(range(len(shape))), keepdim=False))
+        ct = per_total(ct, row)
     elif reduction == "none" and len(shape) > 1:
         ct = unsqueeze_op(ct, dim=d)
     return neg(mul(hot, ct))

@@ -51,7 +51,13 @@ def _same(name: str, *avals: Aval | None) -> None:
     if any(d != have[0] for d in have):
         said = f"expected m1 and m2 to have the same dtype, but got: {cpp_type(have[0])} != " \
                f"{cpp_type(have[1])}"
-        if name in ("mv", "vm"):
+        pair = scalar_type(have[0]), scalar_type(have[1])
+        if len(have) == 3 and have[1] == have[2]:
+            said = "mat1 and mat2 must have the same dtype, but got {} and {}".format(*pair)
+        elif len(have) == 3:
+            pair = scalar_type(have[2]), scalar_type(have[1])
+            said = "self and mat2 must have the same dtype, but got {} and {}".format(*pair)
+        elif name in ("mv", "vm"):
             said = "addmv input tensors must have the same dtype"
         elif name == "bmm" or have[0] == have[1]:
             other = next(d for d in have if d != have[0])

@@ -211,9 +211,9 @@ def binary_cross_entropy(input: Any, target: Any, weight: Any = None, size_avera
     reduction = _start("binary_cross_entropy", (input, target), size_average, reduce, reduction)
     need_kernel("binary_cross_entropy", "biuc", input)
     if tuple(input.shape) != tuple(target.shape):
-        raise ShapeError(f"Using a target size ({list(target.shape)}) that is different to the "
-                         f"input size ({list(input.shape)}) is deprecated. Please ensure they have "
-                         "the same size.")
+        raise ShapeError(f"Using a target size (torch.Size({list(target.shape)})) that is "
+                         f"different to the input size (torch.Size({list(input.shape)})) is "
+                         "deprecated. Please ensure they have the same size.")
     if dtype_of(target) != dtype_of(input):
         raise DTypeError(f"Found dtype {scalar_type(dtype_of(target))} but expected "
                          f"{scalar_type(dtype_of(input))}: binary_cross_entropy takes a target of "
@@ -243,8 +243,8 @@ def binary_cross_entropy_with_logits(input: Any, target: Any, weight: Any = None
     reduction = _start(name, (input, target), size_average, reduce, reduction)
     need_kernel("log_sigmoid_cpu", "biuc", input)
     if tuple(input.shape) != tuple(target.shape):
-        raise ShapeError(f"Target size ({list(target.shape)}) must be the same as input size "
-                         f"({list(input.shape)})")
+        raise ShapeError(f"Target size (torch.Size({list(target.shape)})) must be the same as "
+                         f"input size (torch.Size({list(input.shape)}))")
     if pos_weight is None:
         return losses(bce_logits_op, reduction, input, target, weight=weight)
     return losses(bce_weighted_op, reduction, input, target, pos_weight, weight=weight)

@@ -127,8 +127,9 @@ def _bag_index(input: Any, offsets: Any, mode: str, sparse: bool, scale_grad_by_
                             f"{index.ndim}")
     if per_sample_weights is not None and tuple(per_sample_weights.shape) != index.shape:
         raise ArgumentError("embedding_bag: If per_sample_weights "
-                            f"({tuple(per_sample_weights.shape)}) is not None, then it must have "
-                            f"the same shape as the input ({index.shape})")
+                            f"(torch.Size({list(per_sample_weights.shape)})) is not None, then it "
+                            "must have the same shape as the input "
+                            f"(torch.Size({list(index.shape)}))")
     return index
 
 

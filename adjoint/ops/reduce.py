@@ -114,11 +114,12 @@ def _mean_impl(x: Any, /, *, dim: Shape, keepdim: bool) -> Any:
     if found is not None:
         return found
     n = math.prod([x.shape[d] for d in dim])
+    if x.dtype.itemsize == 2 and x.dtype.kind in "fV":      # (a sum may leave the range of float16)
+        wide = ADD.reduce(x.astype(np.float32), axis=dim, keepdims=keepdim)
+        return c_order((wide / np.float32(n or np.nan)).astype(x.dtype))
     total = _sum_impl(x, dim=dim, keepdim=keepdim)
     if n and (x.dtype is F32 or x.dtype is F64):
         return total / total.dtype.type(n)
-    if total.dtype.kind == "V":
-        return (total.astype(np.float32) / (n or np.nan)).astype(total.dtype)
     return np.true_divide(total, n or np.nan, dtype=total.dtype)
 
 

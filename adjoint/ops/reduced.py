@@ -20,7 +20,7 @@ from adjoint.core.rehearsal import call
 from adjoint.kernels import expr as ex
 from adjoint.ops.api_common import few
 from adjoint.ops.family import PointwiseOp, broadcast_shapes, by_rows, raw_functions
-from adjoint.ops.pointwise import mul
+from adjoint.ops.pointwise import div, mul, ne, where_op
 from adjoint.ops.reduce import mean_all_op, mean_op, spread, sum_all_op, sum_op
 from adjoint.ops.shape import expand_op
 
@@ -36,6 +36,12 @@ def _share(ct: Any, avals: Sequence[Aval], reduction: str) -> Any:
         n = math.prod(shape)
         ct = mul(ct, 1.0 / n if n else math.nan)
     return spread(ct, shape, ())
+
+
+def per_total(ct: Any, weights: Any) -> Any:
+    """`ct` / Σ weights, where a sum of 0 (no row counts) leaves `ct`: what it meets then is 0."""
+    total = sum_op(weights, dim=tuple(range(len(weights.shape))), keepdim=False)
+    return div(ct, where_op(ne(total, 0.0), total, 1.0))
 
 
 def _total(t: Any, avals: Sequence[Aval], reduction: str) -> Any:

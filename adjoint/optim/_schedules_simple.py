@@ -62,7 +62,7 @@ class MultiplicativeLR(_Lambdas):
 
     def __init__(self, optimizer: Optimizer, lr_lambda: Factor | list[Factor],
                  last_epoch: int = -1) -> None:
-        for f in lr_lambda if isinstance(lr_lambda, (list, tuple)) else []:
+        for f in lr_lambda if isinstance(lr_lambda, (list, tuple)) else [lr_lambda]:
             if not callable(f):
                 raise TypeError(f"lr_lambda should be a function, but got {type(f).__name__}")
         super().__init__(optimizer, lr_lambda, last_epoch)

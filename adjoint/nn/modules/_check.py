@@ -66,8 +66,12 @@ def rank(layer: Any, x: Any, accepted: Sequence[int], what: str) -> None:
     """ShapeError unless ``x`` has one of the accepted numbers of axes."""
     tensor_input(layer, x)
     if x.ndim not in accepted:
-        words = " or ".join(f"{n}D" for n in accepted)
-        raise ShapeError(f"{layer._get_name()}: expected {words} input (got {x.ndim}D input), "
+        words, name, said = " or ".join(f"{n}D" for n in accepted), layer._get_name(), ""
+        if "Conv" in name and len(accepted) == 2:
+            call = name.removeprefix("Lazy").lower().replace("convtranspose", "conv_transpose")
+            said = (f"Expected {accepted[0]}D (unbatched) or {accepted[1]}D (batched) input to "
+                    f"{call}, but got input of size: {list(x.shape)}: ")
+        raise ShapeError(f"{said}{name}: expected {words} input (got {x.ndim}D input), "
                          f"{what}; the input's shape is {tuple(x.shape)}")
 
 

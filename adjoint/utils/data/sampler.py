@@ -132,8 +132,8 @@ class WeightedRandomSampler(Sampler[int]):
         array = weights.array if isinstance(weights, Tensor) else weights
         self.weights = np.asarray(array, np.float64)
         if self.weights.ndim != 1 or not self.weights.size:
-            raise ArgumentError(f"WeightedRandomSampler: weights should be a 1d sequence, got "
-                                f"shape {self.weights.shape}")
+            raise ArgumentError("weights should be a 1d sequence but given weights have shape "
+                                f"{self.weights.shape}: WeightedRandomSampler")
         if not np.isfinite(self.weights).all() or self.weights.min() < 0 or not self.weights.sum():
             raise ArgumentError("WeightedRandomSampler: weights must be finite, not negative, and "
                                 "not all 0")
