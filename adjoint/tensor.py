@@ -274,10 +274,7 @@ def storage_offset(self: Tensor) -> int:
     """Position of the first element in its storage, in elements."""
     if isinstance(self.array, MetaArray):
         return int(self.array.offset // self.array.dtype.itemsize)
-    if self.array.base is None:
-        return 0
-    owner = core.owner_of(self.array)
-    start = address(self.array) - address(owner)
+    start = address(self.array) - address(core.owner_of(self.array))
     return int(start // self.array.itemsize)
 
 
