@@ -5,6 +5,7 @@ from helpers_ops import Cases, R, compare
 
 import adjoint as ad
 import adjoint.linalg
+from adjoint.kernels import alloc
 
 pytest.importorskip("torch")
 case = Cases()
@@ -144,3 +145,18 @@ def test_info_instead_of_errors(dtype):
 @pytest.mark.parametrize("one", case, ids=repr)
 def test_like_torch(one):
     compare(one)
+
+
+@pytest.mark.skipif(not alloc.available(), reason="needs the counting allocator")
+@pytest.mark.parametrize("shape", [(), (3,)])
+def test_a_weighted_sum_makes_no_array_of_its_size(shape: tuple[int, ...]) -> None:
+    c, a, b = ad.randn(*shape, 600, 700), ad.randn(*shape, 600, 5), ad.randn(*shape, 5, 700)
+    function = ad.baddbmm if shape else ad.addmm
+    alloc.ensure()
+    function(c, a, b, beta=0.3)                 # (the product is measured by its first call)
+    alloc.reset_peak()
+    before = alloc.live()
+    made = function(c, a, b, beta=0.3)
+    assert alloc.live_and_peak()[1] - before < 1.7 * made.nbytes
+    plain = function(c, a, b, beta=0)
+    assert np.array_equal(made.numpy(), plain.numpy() + c.numpy() * np.float32(0.3))

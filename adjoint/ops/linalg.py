@@ -426,14 +426,28 @@ def _addmm_infer(c: Aval, a: Aval, b: Aval, *, beta: float, alpha: float) -> Ava
     return out
 
 
+_PIECE = 1 << 16        # elements
+
+
 @through_float32
 def _addmm(c: Any, a: Any, b: Any, *, beta: float, alpha: float) -> Any:
     out = matrices(a, b) if a.ndim == 2 else np.matmul(a, b)
     if alpha != 1:
         out *= alpha
     if beta != 0:            # as in BLAS: c is not read where beta is 0, not even its nans
-        out += c if beta == 1 else np.multiply(c, beta, dtype=out.dtype)
+        if beta == 1:
+            out += c
+        else:
+            _add_scaled(out, c, beta)
     return out
+
+
+def _add_scaled(out: Any, c: Any, beta: float) -> None:
+    """Add c·beta, large c by pieces: no array of its size is made."""
+    step = max(1, _PIECE * len(c) // c.size) if c.size > _PIECE and c.shape == out.shape else 0
+    for part in [slice(i, i + step) for i in range(0, len(c), step)] if step else [...]:
+        piece = out[part]
+        piece += np.multiply(c[part], beta, dtype=out.dtype)
 
 
 def _addmm_checked(c: Any, a: Any, b: Any, /, *, beta: float, alpha: float) -> Any:
