@@ -41,6 +41,8 @@ def _ones(t: Tensor) -> Any:
     if type(t.array) is MetaArray:
         return call(np.ones, t.array.shape, t.array.dtype,
                     otherwise=lambda: MetaArray(t.array.shape, t.array.dtype))
+    if not t.array.ndim:
+        return np.array(1, t.array.dtype)            # (a quarter of what `np.ones` takes)
     return np.ones(t.array.shape, t.array.dtype)
 
 
@@ -146,8 +148,14 @@ def backward(tensors: Any, grad_tensors: Any = None, retain_graph: bool | None =
     if create_graph and as_pytorch[0]:
         warn_once(_CYCLE)
     keep = create_graph if retain_graph is None else retain_graph
-    between = not create_graph and _between(tensors, grad_tensors)
-    roots = _roots(tensors, grad_tensors, create_graph or between)
+    if (not create_graph and type(tensors) is type(grad_tensors) is list and len(tensors) == 1
+            and type(tensors[0]) is Tensor and len(grad_tensors) == 1 and grad_tensors[0] is None
+            and not state() & WATCH):
+        between = False                              # `loss.backward()`: nothing to tell apart
+        roots = [(edge_of(tensors[0]), _seed(tensors[0], None, 0, False))]
+    else:
+        between = not create_graph and _between(tensors, grad_tensors)
+        roots = _roots(tensors, grad_tensors, create_graph or between)
     if inputs is None:
         walk(roots, keep=keep, create=create_graph, levels=between)
         return
