@@ -25,7 +25,7 @@ from adjoint.base.dtypes import (
 from adjoint.base.errors import ArgumentError, DTypeError, NoKernel, NotSupported
 from adjoint.core import inplace as writes
 from adjoint.core.inplace import check_writable
-from adjoint.core.modes import about_to_write
+from adjoint.core.modes import WATCH, about_to_write
 from adjoint.core.modes import state as mode_state
 from adjoint.core.rehearsal import call
 from adjoint.core.tensor import Tensor, bump, wrap
@@ -58,7 +58,7 @@ def drawn(shape: Sequence[int], draw: Draw, generator: Any = None) -> Tensor:
     stream = source(generator)
     trace = mapping.get()
     if trace is None:
-        return wrap(again(draw, stream, shape))
+        return wrap(again(draw, stream, shape) if mode_state() & WATCH else draw(stream, shape))
     per_example: list[Any] = []
     while trace is not None:
         if trace.randomness == "different":
