@@ -110,3 +110,27 @@ def test_errors_have_the_classes_that_programs_catch() -> None:
     buffer.seek(0)
     with pytest.raises(pickle.UnpicklingError, match="Weights only load failed"):
         ad.load(buffer)
+
+
+@pytest.mark.parametrize("kind", ["float16", "bfloat16"])
+@pytest.mark.parametrize("call", [
+    lambda t, x: x / 1e5, lambda t, x: 1e-7 * x, lambda t, x: x * 0.1, lambda t, x: x.mul_(0.1),
+    lambda t, x: x.div_(1e5), lambda t, x: x * 100000, lambda t, x: x * t.tensor(0.1),
+    lambda t, x: t.tensor(0.1) * x, lambda t, x: x / t.tensor(1e5),
+    lambda t, x: t.func.vmap(lambda row: row * 0.1)(x), lambda t, x: x[0, 0] * 0.1])
+def test_numbers_keep_their_value_beside_16_bits(kind: str, call: Any) -> None:
+    torch = pytest.importorskip("torch")
+    found = []
+    for t in (torch, ad):
+        x = t.tensor([[-300.0, 0.3], [7.7, 300.0]]).to(getattr(t, kind))
+        y = call(t, x)
+        assert y.dtype is getattr(t, kind)
+        found.append(y.double().tolist())
+    assert found[0] == found[1]
+
+
+def test_a_number_beside_16_bits_reaches_the_gradient_as_it_is() -> None:
+    x = ad.ones(3, dtype=ad.float16, requires_grad=True)
+    (x / 1e5).sum().backward()
+    assert x.grad is not None and x.grad.dtype is ad.float16
+    assert x.grad.tolist() == (ad.ones(3, dtype=ad.float32) / 1e5).half().tolist()

@@ -62,6 +62,7 @@ from adjoint.kernels.expr import Expr
 from adjoint.ops import public as registry
 
 NUMBER = (bool, int, float, complex)
+DERIVED: dict[str, Any] = {}         # what else is to be done to a derived record of that name
 GENERATED = os.environ.get("ADJOINT_JIT", "1") != "0"
 
 
@@ -109,8 +110,7 @@ def promote(arrays: Sequence[Any], floating: bool = False) -> Sequence[Any]:
         if kind is F32 or kind is F64:
             known = SCALARS32 if kind is F32 else SCALARS64
             return [a if type(a) is np.ndarray else known[a] for a in arrays]
-    present = [a for a in arrays if a is not None]
-    dtype = result_type(present)
+    dtype = result_type([a for a in arrays if a is not None])
     if floating and not is_inexact(dtype):
         dtype = default_dtype()
     return [a if a is None else _cast(a, dtype) for a in arrays]
@@ -130,9 +130,9 @@ def _cast(a: Any, dtype: np.dtype[Any]) -> Any:
 def through_float32(impl: Callable[..., Any]) -> Callable[..., Any]:
     """Half-width floats are stored in 16 bits and computed in float32, rounded once."""
     def run(*arrays: Any, **attrs: Any) -> Any:
-        dtype = arrays[0].dtype if type(arrays[0]) is np.ndarray else next(
-            (a.dtype for a in arrays if isinstance(a, np.ndarray)), None)
-        if dtype is None or dtype.itemsize != 2 or dtype.kind not in "fV":
+        dtype = next((a.dtype for a in arrays if isinstance(a, np.ndarray)
+                      and a.dtype.itemsize == 2 and a.dtype.kind in "fV"), None)
+        if dtype is None:
             return impl(*arrays, **attrs)
         wide = [a.astype(F32) if isinstance(a, np.ndarray) and a.dtype == dtype else a
                 for a in arrays]
@@ -187,6 +187,7 @@ class _Derived:
             g = ex.fresh("ct", {*self.names, *self.attrs})
             self._fused = derived_op(self.name, (g, *self.names), self.attrs,
                                      ex.gated(ex.var(g), self.slope))
+            DERIVED.get(self.name, id)(self._fused.op)
         return self._fused(ct, *vals, **attrs)
 
     def conjugated(self, ct: Any, *vals: Any, **attrs: Any) -> Any:
@@ -393,7 +394,6 @@ def _build(name: str, operands: tuple[str, ...], attrs: tuple[str, ...], e: Any,
         if not raw:
             raw.append(_general(op, operands, attrs))
         return raw[0](*arrays, **values)
-
     impl.parameters = (operands, attrs, False)  # type: ignore[attr-defined]  # read by Op
     op = PointwiseOp(
         name, impl, _infer(name, kind, no_booleans), batch=batch_broadcast,

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from adjoint.base.aval import Aval
+from adjoint.base.aval import Aval, aval_of
 from adjoint.base.dtypes import BOOL, F32, F64, lacking
 from adjoint.base.errors import DTypeError
 from adjoint.core.modes import warn
@@ -39,6 +39,8 @@ from adjoint.kernels.expr import (
     where_,
 )
 from adjoint.ops.family import (
+    DERIVED,
+    NUMBER,
     batch_broadcast,
     broadcast_shapes,
     is_complex,
@@ -57,6 +59,36 @@ mul = pointwise("mul", lambda a, b: a * b, why={"a": "db = ct·a", "b": "da = ct
 div = pointwise("div", lambda a, b: a / b, kind="float",
                 slope={"b": lambda a, b: -(a / b) / b},   # not from out: it may be written to
                 why={"b": "da = ct/b and db = -ct·a/b²", "a": "db = -ct·a/b²"})
+
+
+def _by_numbers(record: Any) -> None:
+    """Let a product or quotient of 16 bit elements and one number take the number in float32, as
+    PyTorch does: in float16, 1e5 is inf and 1e-7 is a fifth too large."""
+    usual, shaped = record.prepare, record.infer
+
+    def prepare(arrays: Any) -> Any:
+        made = usual(arrays)
+        if made[0].dtype.itemsize != 2 or made[0].dtype.kind not in "fV":
+            return made
+        made = list(made)
+        for i, a in enumerate(arrays):
+            wide = i and isinstance(a, np.ndarray) and not a.ndim and a.dtype.kind in "fiu" \
+                and a.dtype.itemsize > 2 and not isinstance(arrays[0], NUMBER)
+            if isinstance(a, (int, float)) or wide:
+                made[i] = np.asarray(a, F32)
+        return made
+
+    def infer(*avals: Any, **attrs: Any) -> Aval:
+        kinds = [aval_of(a).dtype for a in avals]
+        narrow = next((k for k in kinds if k.itemsize == 2 and k.kind in "fV"), kinds[0])
+        found = shaped(*avals, **attrs)
+        return found if found.dtype == narrow else Aval(found.shape, narrow)
+    record.prepare, record.infer = prepare, infer
+
+
+_by_numbers(mul.op)
+_by_numbers(div.op)
+DERIVED.update({f"{name}_backward_{o}": _by_numbers for name in ("mul", "div") for o in "ab"})
 neg = pointwise("neg", lambda x: -x, no_booleans=(
     "Negation, the `-` operator, on a bool tensor is not supported. If you are trying to invert a "
     "mask, use the `~` or `logical_not()` operator instead."))
