@@ -13,7 +13,7 @@ from adjoint.autograd.modes import opened_at
 from adjoint.base.aval import MetaArray
 from adjoint.base.dtypes import is_inexact
 from adjoint.base.errors import ArgumentError, AutogradError, ShapeError
-from adjoint.core.modes import as_pytorch, modes_open, warn, warn_once
+from adjoint.core.modes import WATCH, as_pytorch, modes_open, state, warn, warn_once
 from adjoint.core.rehearsal import beginning, call
 from adjoint.core.tensor import DISPATCHED, GradientEdge, Node, Port, Tensor, edge_of, wrap
 from adjoint.ops.shape import stack_op
