@@ -38,12 +38,15 @@ def _insides(x: Any) -> tuple[Any, ...]:
 
 
 def _ones(t: Tensor) -> Any:
+    shape, kind = t.array.shape, t.array.dtype
     if type(t.array) is MetaArray:
-        return call(np.ones, t.array.shape, t.array.dtype,
-                    otherwise=lambda: MetaArray(t.array.shape, t.array.dtype))
-    if not t.array.ndim:
-        return np.array(1, t.array.dtype)            # (a quarter of what `np.ones` takes)
-    return np.ones(t.array.shape, t.array.dtype)
+        return call(_filled, shape, kind, otherwise=lambda: MetaArray(shape, kind))
+    return _filled(shape, kind)
+
+
+def _filled(shape: tuple[int, ...], dtype: Any) -> Any:
+    # (a scalar takes a quarter of what `np.ones` does)
+    return np.ones(shape, dtype) if shape else np.array(1, dtype)
 
 
 def _between(tensors: Any, grads: Any) -> bool:
