@@ -200,6 +200,34 @@ def around(o: Operands) -> dict[str, Call]:
     }
 
 
+def rarer(o: Operands) -> dict[str, Call]:
+    """What programs of some kinds call often: attention, labels of sequences, graphs."""
+    m, f, x = o.m, o.f, o.x
+    rng = np.random.default_rng(1)
+
+    def leaf(*shape: int) -> Any:
+        return m.tensor(rng.standard_normal(shape).astype(np.float32), requires_grad=True)
+
+    heads, short, planes, rows = leaf(4, 8, 16, 16), leaf(8, 4, 32, 16), leaf(4, 8, 16, 16), leaf(
+        200, 16)
+    paths = leaf(20, 4, 10).log_softmax(-1).detach().requires_grad_(True)
+    said = m.tensor(rng.integers(1, 10, (4, 6)))
+    at = m.tensor(rng.integers(0, 50, 200)).view(-1, 1).expand(200, 16)
+    nodes, line = m.zeros(50, 16), leaf(4, 16, 50)
+    attend = f.scaled_dot_product_attention
+    return {
+        "attention (4, 8, 16, 16)": lambda: attend(heads, heads, heads),
+        "attention (8, 4, 32, 16)": lambda: attend(short, short, short),
+        "adaptive_avg_pool2d to 4": lambda: f.adaptive_avg_pool2d(planes, 4),
+        "max_pool1d": lambda: f.max_pool1d(line, 2),
+        "ctc_loss": lambda: f.ctc_loss(paths, said, (20,) * 4, (6,) * 4),
+        "prod()": lambda: x.prod(),
+        "cummax(1)": lambda: x.cummax(1).values,
+        "tril_indices(8, 8)": lambda: m.tril_indices(8, 8),
+        "scatter_add of rows": lambda: nodes.scatter_add(0, at, rows),
+    }
+
+
 def steps(o: Operands) -> dict[str, Call]:
     """Forward and backward of little."""
     m, x = o.m, o.x
@@ -217,7 +245,7 @@ def steps(o: Operands) -> dict[str, Call]:
 def rows(m: ModuleType) -> dict[str, Call]:
     """Every row of one peer, by name."""
     o = Operands(m)
-    return {k: v for kind in (views, reductions, products, others, modules, around, steps)
+    return {k: v for kind in (views, reductions, products, others, modules, around, rarer, steps)
             for k, v in kind(o).items()}
 
 
