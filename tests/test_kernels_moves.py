@@ -169,3 +169,31 @@ def test_where_moves_every_kind_of_number(dtype: Any) -> None:
     assert np.array_equal(t.masked_fill(ad.tensor(c), 3).numpy(), want)
     t.masked_fill_(ad.tensor(c), 3)
     assert np.array_equal(t.numpy(), want)
+
+
+@pytest.mark.parametrize(("shape", "dim"), [((50, 16), 0), ((9, 200), 0), ((4, 30, 20), 1)])
+@pytest.mark.parametrize("count", [1, 5, 700])
+def test_an_index_expanded_over_rows_gives_the_bits_of_a_written_one(
+        shape: tuple[int, ...], dim: int, count: int) -> None:
+    rng = np.random.default_rng(count)
+    x = rng.standard_normal(shape).astype(np.float32)
+    at = ad.tensor(rng.integers(0, shape[dim], count))
+    long = [count if d == dim else n for d, n in enumerate(shape)]
+    new = rng.standard_normal(long).astype(np.float32)
+    whole = at.view(*[-1 if d == dim else 1 for d in range(len(shape))]).expand(long)
+    found = []
+    for index in (whole, whole.contiguous()):
+        a, b = ad.tensor(x, requires_grad=True), ad.tensor(new, requires_grad=True)
+        read, written = a.gather(dim, index), a.scatter_add(dim, index, b)
+        ((read * read).sum() + (written * written).sum()).backward()
+        assert a.grad is not None and b.grad is not None
+        found.append([t.detach().numpy().tobytes() for t in (read, written, a.grad, b.grad)])
+    assert found[0] == found[1]
+
+
+def test_a_bad_place_of_an_expanded_index_is_refused() -> None:
+    index = ad.tensor([3, 50]).view(-1, 1).expand(2, 700)
+    with pytest.raises(ArgumentError, match="index 50 is out of bounds"):
+        ad.zeros(50, 700).scatter_add(0, index, ad.ones(2, 700))
+    with pytest.raises(ArgumentError, match="index 50 is out of bounds"):
+        ad.zeros(50, 700).gather(0, index)
