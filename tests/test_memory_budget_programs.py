@@ -89,6 +89,7 @@ def drawn(net: Any, x: Any) -> Any:
     """Draws and constants between the ops, with nothing left to give at times."""
     for layer in net:
         x = F.dropout(layer(x), 0.3) + ad.randn_like(x) * ad.rand(256, 1)
+        x = x + ad.linspace(0, 1, 64) * ad.arange(256 * 64).view(256, 64).sin()
         x = F.rrelu(x, training=True) * ad.bernoulli(ad.full((256, 64), 0.5))
     return x.square().mean()
 

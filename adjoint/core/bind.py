@@ -222,6 +222,11 @@ def retried(observers: Sequence[Any], body: Callable[..., Any], *args: Any) -> A
                 raise
 
 
+def patiently(body: Callable[..., Any], *args: Any) -> Any:
+    """`body(*args)`, which is pure and no op, again where memory is refused as for an op."""
+    return retried(watchers.observers.get(), body, *args) if state() & WATCH else body(*args)
+
+
 def _bind_level(op: Op, args: Sequence[Any], attrs: Mapping[str, Any], needs: int,
                 trace: Any) -> Any:
     """An op on values of a transform: its rule, and a node over those values if one wants a
@@ -583,5 +588,5 @@ def release(node: Any) -> None:
 
 
 __all__ = ["AccumulateGrad", "AutogradError", "bind", "bind_told", "compute", "function_of",
-           "masking", "packed", "record", "record_level", "release", "remade", "retried",
-           "tensor_of", "told", "unrecorded", "value_of", "watch"]
+           "masking", "packed", "patiently", "record", "record_level", "release", "remade",
+           "retried", "tensor_of", "told", "unrecorded", "value_of", "watch"]

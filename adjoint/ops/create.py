@@ -25,8 +25,8 @@ from adjoint.base.errors import (
     NotSupported,
     ShapeError,
 )
-from adjoint.core.bind import retried
-from adjoint.core.modes import WATCH, state, warn, warn_as_pytorch, watchers
+from adjoint.core.bind import patiently
+from adjoint.core.modes import WATCH, state, warn, warn_as_pytorch
 from adjoint.core.rehearsal import call, rehearsal
 from adjoint.core.tensor import Size, Tensor, alias, bump, cut, owner_of, share_cell, wrap
 from adjoint.ops.api_common import finish_made, of_out
@@ -76,8 +76,8 @@ def make(shape: tuple[int, ...], dtype: np.dtype[Any], fill: Any, device: Any,
     if storage_less(device, shape, dtype):
         array = call(filled, shape, dtype, fill, otherwise=lambda: MetaArray(shape, dtype))
     else:
-        array = filled(shape, dtype, fill) if not state() & WATCH else retried(
-            watchers.observers.get(), filled, shape, dtype, fill)
+        array = (patiently(filled, shape, dtype, fill) if state() & WATCH     # (made often)
+                 else filled(shape, dtype, fill))
     return wrap(array, requires_grad)
 
 

@@ -333,9 +333,10 @@ def multinomial(input: Tensor, num_samples: int, replacement: bool = False, *,
     own = rows.astype(input.array.dtype if input.array.dtype == F64 else F32)
     s = source(generator)
     if replacement or num_samples == 1:
-        picks = samplers.picks(s, own, num_samples)
+        picks = again(samplers.picks, s, own, num_samples)
     else:
-        picks = np.argsort(-samplers.race(s, own), 1, kind="stable")[:, :num_samples]
+        picks = again(lambda s: np.argsort(-samplers.race(s, own), 1, kind="stable"), s)[
+            :, :num_samples]
     made = wrap(picks.astype(I64).reshape(*weights.shape[:-1], num_samples))
     return _multinomial_out(resized(out, made), made)
 

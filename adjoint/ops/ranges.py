@@ -19,6 +19,7 @@ from adjoint.base.dtypes import (
     to_numpy,
 )
 from adjoint.base.errors import ArgumentError, DTypeError, ShapeError
+from adjoint.core.bind import patiently
 from adjoint.core.modes import warn
 from adjoint.core.rehearsal import call
 from adjoint.core.tensor import Tensor, wrap
@@ -94,7 +95,8 @@ def arange(start: Any, end: Any = None, step: Any = 1, *, out: Any = None, dtype
     if storage_less(device, (count,), kind):
         return finish_made(out, wrap(call(_counted, start, step, count, kind, ints,
                                      otherwise=lambda: MetaArray((count,), kind)), requires_grad))
-    return finish_made(out, wrap(_counted(start, step, count, kind, ints), requires_grad))
+    return finish_made(out, wrap(patiently(_counted, start, step, count, kind, ints),
+                                 requires_grad))
 
 
 def _counted(start: Any, step: Any, count: int, kind: Any, ints: bool) -> Any:
@@ -137,7 +139,7 @@ def linspace(start: Any, end: Any, steps: int, *, out: Any = None, dtype: Any = 
     if storage_less(device, (steps,), kind):
         return finish_made(out, wrap(call(spaced, start, end, steps, kind,
                                      otherwise=lambda: MetaArray((steps,), kind)), requires_grad))
-    return finish_made(out, wrap(spaced(start, end, steps, kind), requires_grad))
+    return finish_made(out, wrap(patiently(spaced, start, end, steps, kind), requires_grad))
 
 
 def _ends(name: str, start: Any, end: Any) -> tuple[Any, Any]:
