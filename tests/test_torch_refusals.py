@@ -74,6 +74,8 @@ def test_means_of_half_precision_do_not_leave_its_range(kind: str) -> None:
     for mean in (x.mean(), x.mean(0), x.reshape(60, 2).mean(0)[1], x.reshape(2, 60).t().mean(),
                  ad.nn.functional.l1_loss(x, ad.zeros_like(x))):
         assert mean.dtype is dtype and mean.item() == want
+    spread = ad.tensor([-30000.0, 30000.0], dtype=dtype).std(correction=0)
+    assert spread.dtype is dtype and spread.item() == ad.tensor(30000.0, dtype=dtype).item()
     torch = pytest.importorskip("torch")
     for n in (3, 31, 1000):
         a = np.random.default_rng(n).standard_normal((4, n)).astype(np.float32)

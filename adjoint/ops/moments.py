@@ -142,8 +142,13 @@ def _std_jvp(t: Any, x: Any, out: Any, *, dim: Shape, correction: float, keepdim
     return where_op(eq(out, 0.0), 0.0, div(square, mul(out, 2.0)))
 
 
-std_op: Any = op("std", impl=lambda x, /, *, dim, correction, keepdim: np.sqrt(
-                _var_impl(x, dim=dim, correction=correction, keepdim=keepdim)),
+def _std_impl(x: Any, /, *, dim: Shape, correction: float, keepdim: bool) -> Any:
+    """The root in float32 of 16 bits: the variance may leave the range of float16."""
+    return narrowed(np.sqrt(_var_impl(wide(x), dim=dim, correction=correction, keepdim=keepdim)),
+                    real_of(x.dtype))
+
+
+std_op: Any = op("std", impl=_std_impl,
             infer=_reduced_real, vjp={"x": _std_vjp}, jvp={"x": _std_jvp}, batch=batch_reduce,
             cost=lambda x, **_: 4 * x.size,
             why={"x": "dx = (x - mean)/((n-c)·std)", "out": "divides; 0 where it is 0"})
