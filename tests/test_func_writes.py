@@ -330,13 +330,83 @@ def test_what_is_refused(name: str) -> None:
 @pytest.mark.parametrize("name", ["vmap", "jvp"])
 def test_a_captured_tensor_that_was_written_to_has_escaped(name: str) -> None:
     """F10: a tensor of outside that took a value of the transform has none afterwards."""
-    z = ad.ones(2)
+    z = [ad.ones(2)]
     if name == "vmap":
-        ad.func.vmap(lambda v: z.add_(v))(ad.ones(3, 2))
+        ad.func.vmap(lambda v: z[0].add_(v))(ad.ones(3, 2))
     else:
-        ad.func.jvp(lambda v: z.mul_(v), (ad.ones(2),), (ad.ones(2),))
+        ad.func.jvp(lambda v: z[0].mul_(v), (ad.ones(2),), (ad.ones(2),))
     with pytest.raises(AutogradError, match=rf"a tensor of {name} called at .*was used after"):
-        z.tolist()
+        z[0].tolist()
+
+
+def test_a_tensor_of_outside_takes_no_value_of_a_transform() -> None:
+    """F54: refused where a caller holds the tensor or its base, as PyTorch does, and it is as it
+    was; one that is found elsewhere keeps the value without the tape."""
+    transforms: dict[str, Callable[[Any, Any, Any], Any]] = {
+        "grad": lambda m, f, x: m.func.grad(lambda v: f(v).sum())(x),
+        "vjp": lambda m, f, x: m.func.vjp(f, x),
+        "jvp": lambda m, f, x: m.func.jvp(f, (x,), (x,)),
+        "jacrev": lambda m, f, x: m.func.jacrev(f)(x),
+        "jacfwd": lambda m, f, x: m.func.jacfwd(f)(x)}
+    writes: list[Callable[[Any, Any], Any]] = [
+        lambda c, v: c.mul_(v), lambda c, v: c[0].copy_(v), lambda c, v: c.__setitem__(1, v)]
+    for m in (torch, ad):
+        for name, run in transforms.items():
+            for write in writes:
+                c = ones(m, 2, 3)
+
+                def f(v: Any, c: Any = c, write: Any = write) -> Any:
+                    write(c, v)
+                    return c * v
+                with pytest.raises(RuntimeError, match=r"mutate a captured Tensor"):
+                    run(m, f, ones(m, 3) * 2)
+                assert c.tolist() == [[1.0] * 3] * 2 and not c.requires_grad, name
+        c = ones(m, 3)
+        with pytest.raises(RuntimeError, match=r"vmap: inplace|shape \[2, 3\]"):
+            m.func.vmap(lambda v, c=c: c.add_(v))(ones(m, 2, 3))
+    kept = [ones(ad, 3)]
+    g = ad.func.grad(lambda v: (kept[0].mul_(v) * v).sum())(ones(ad, 3) * 2)
+    assert g.tolist() == [4.0] * 3
+    assert kept[0].tolist() == [2.0] * 3 and not kept[0].requires_grad
+
+
+def test_outer_gradients_are_off_where_no_grad_encloses_a_transform() -> None:
+    """F54: what a gradient taken inside of no_grad gives is a constant of outer ones; its own
+    variables are recorded, in inference mode too."""
+    def outer(m: Any, mode: str) -> Any:
+        def f(x: Any) -> Any:
+            with getattr(m, mode)():
+                s = m.func.grad(lambda y: (y * y * x).sum())(x)
+                _, pull = m.func.vjp(lambda y: y * x, x)
+                (r,) = pull(x)
+            return ((s + r) * x).sum()
+        return m.func.grad(f)(ones(m, 3) * 2), m.func.grad(lambda y: (y**2).sum())(ones(m, 3))
+    for mode in ("no_grad", "enable_grad"):
+        assert plain(outer(ad, mode)) == plain(outer(torch, mode))
+    with ad.inference_mode():
+        assert ad.func.grad(lambda y: (y**3).sum())(ones(ad, 2)).tolist() == [3.0, 3.0]
+    with ad.no_grad():
+        x = ones(ad, 2, requires_grad=True)
+        assert not ad.func.grad(lambda y: (y * x).sum())(x).requires_grad
+
+
+def test_arguments_of_the_transforms() -> None:
+    """F54: places are named once, a strict tangent depends on the inputs, a pull frees on demand,
+    and a function with has_aux returns a pair."""
+    x = ones(ad, 3)
+    for run, text in (
+            (lambda: ad.func.grad(lambda v, w: (v * w).sum(), (0, 0))(x, x), "must be unique"),
+            (lambda: ad.func.jvp(lambda v: x * 2, (x,), (x,), strict=True), "independent of the"),
+            (lambda: ad.func.jvp(lambda v: v, (x,), (x,), has_aux=True), "should be a tuple")):
+        with pytest.raises((AutogradError, ValueError), match=text):
+            run()
+    _, pull = ad.func.vjp(lambda v: v * v, x)
+    assert pull(x, retain_graph=False)[0].tolist() == [2.0] * 3
+    with pytest.raises(RuntimeError, match="second time"):
+        pull(x)
+    ct = ones(ad, 3, requires_grad=True)
+    _, pull = ad.func.vjp(lambda v: v * v, x)
+    assert pull(ct)[0].requires_grad and not pull(ct, create_graph=False)[0].requires_grad
 
 
 def test_batch_norm_without_running_statistics() -> None:

@@ -39,7 +39,7 @@ from adjoint.core.tensor import (
     take_full_path,
     wrap,
 )
-from adjoint.core.trace import become, top_level
+from adjoint.core.trace import become, entered, refuse_captured, top_level
 
 
 def inplace(op_: Op, target: Tensor, others: Sequence[Any] = (),
@@ -174,8 +174,9 @@ def _write_recorded(op_: Op, target: Tensor, args: Sequence[Any], attrs: Mapping
         write(op_, target, arrays, attrs, label)
         bump(target, label)
         return
-    needs = sum(1 << i for i, a in enumerate(args) if isinstance(a, Tensor) and a._rg)
-    plan = op_.plan(needs)
+    if not target._rg:
+        entered(target, op_.name)
+    plan = op_.plan(sum(1 << i for i, a in enumerate(args) if isinstance(a, Tensor) and a._rg))
     before = list(args)
     if target._base is not None and target._rg:   # hooks of what it was are not asked, as PyTorch's
         from adjoint.core import views
@@ -216,6 +217,8 @@ def _inplace_level(op_: Op, target: Tensor, args: Sequence[Any],
             f"vmap: {op_.name}_ would write one value per example into a tensor of shape "
             f"{list(root.shape)} that all examples share (its in_dims is None), at "
             f"{provenance.here(sys._getframe(1))}; map it too, or compute a new value")
+    if made.level and not root.level:
+        refuse_captured(target, op_.name, made.trace.name == "vmap")
     made = _fitting(op_, target, made)
     _show_level(root, made if root is target else bind(
         scatter_into.op, (root, made), {"steps": target._steps}))

@@ -15,11 +15,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any, NamedTuple, Self
+from weakref import ref
 
 from adjoint.base import provenance
 from adjoint.base.aval import MetaArray
 from adjoint.base.dtypes import DType, of_numpy
 from adjoint.base.errors import TransformError
+from adjoint.base.tree import flatten
 from adjoint.core.op import Op
 from adjoint.core.tensor import AccumulateGrad, Port, Size, Tensor, alias, bump
 
@@ -34,6 +36,48 @@ def current_level() -> int:
     """The level of the innermost transform that runs here; 0 outside of all."""
     trace = _innermost.get()
     return trace.level if trace is not None else 0
+
+
+# Weak references to the tensors that came into a tape while the innermost gradient's function runs;
+# None outside of all.
+taped: ContextVar[list[Any] | None] = ContextVar("adjoint_taped", default=None)
+runners: set[Any] = set()       # the code that calls the functions of transforms
+settlers: set[Any] = set()      # the code that writes into their arguments when they end
+
+
+def entered(target: Any, name: str) -> None:
+    """A write is about to bring `target` into a tape."""
+    running = taped.get()
+    if running is not None:
+        refuse_captured(target, name)
+        running.append(ref(target))
+
+
+def refuse_captured(target: Any, name: str, mapped: bool = False) -> None:
+    """Raise for a write that would carry a value of the innermost transform that runs into a tensor
+    from outside: one that a caller of the transform holds, and that is no argument."""
+    root = target if target._base is None else target._base
+    frame: Any = sys._getframe(1)
+    ended = 0                       # transforms that give back what was written to their arguments
+    while frame is not None and (frame.f_code not in runners or ended):
+        ended += (frame.f_code in settlers) - (frame.f_code in runners)
+        frame = frame.f_back
+    given = {id(x) for x in flatten(frame.f_locals["args"])[0]} if frame is not None else set()
+    frame = frame.f_back if frame is not None and id(root) not in given else None
+    while frame is not None and not any(v is root or v is target for v in frame.f_locals.values()):
+        frame = frame.f_back
+    if frame is None:
+        return
+    where = (f"at {provenance.here(sys._getframe(1))} a tensor of shape {list(root.shape)} of "
+             f"{frame.f_code.co_name}() would hold a value that has no meaning outside")
+    raise TransformError(
+        f"vmap: inplace arithmetic(self, *extra_args) is not possible because there exists a "
+        f"Tensor `other` in extra_args that has more elements than `self`: {name}_ of a captured "
+        f"tensor; {where}; map it too, or write out of place" if mapped else
+        "During a grad (vjp, jvp, grad, etc) transform, the function provided attempted to call "
+        f"in-place operation ({name}_) that would mutate a captured Tensor. This is not supported; "
+        "please rewrite the function being transformed to explicitly accept the mutated Tensor(s) "
+        f"as inputs: {where}")
 
 
 class Place(NamedTuple):

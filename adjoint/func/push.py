@@ -8,12 +8,13 @@ import numpy as np
 
 from adjoint.autograd.forward import Forward, ForwardTensor
 from adjoint.base.dtypes import is_inexact
-from adjoint.base.errors import ArgumentError, DTypeError, StructureError
+from adjoint.base.errors import ArgumentError, DTypeError, StructureError, TransformError
 from adjoint.base.tree import Spec, flatten, unflatten
 from adjoint.core.inplace import lend, settle, zeros_of
 from adjoint.core.modes import as_pytorch
 from adjoint.core.op import aval_of_value
 from adjoint.core.tensor import Tensor, wrap
+from adjoint.core.trace import runners
 from adjoint.func.reverse import as_tensor, only_tensors, vjp
 from adjoint.ops.create import tensor
 
@@ -37,6 +38,9 @@ def jvp(func: Callable[..., Any], primals: Any, tangents: Any, *, strict: bool =
         has_aux: bool = False) -> Any:
     """(output, tangent of the output) at `primals` along `tangents` (tuples of arguments).
 
+    strict   an output that depends on none of the primals is an error, not a tangent of zeros
+    has_aux  the function returns (output, aux), and the result is (output, tangent, aux)
+
     Keeps no intermediates: memory does not grow with the depth of `func`.
 
     >>> import adjoint as ad
@@ -49,6 +53,9 @@ def jvp(func: Callable[..., Any], primals: Any, tangents: Any, *, strict: bool =
                              f"{type(primals).__name__}: one entry per argument of the function")
     leaves, spec = flatten(tuple(primals))
     ts, t_spec = flatten(tuple(tangents))
+    if as_pytorch[0] and not leaves:
+        raise StructureError("jvp(f, primals, tangents): Expected primals to contain at least one "
+                             "Tensor.")
     if spec == t_spec:                      # a number takes the dtype of what it goes with
         leaves = [_like(x, t) for x, t in zip(leaves, ts, strict=True)]
     leaves = [as_tensor(x, "jvp") for x in leaves]
@@ -59,17 +66,28 @@ def jvp(func: Callable[..., Any], primals: Any, tangents: Any, *, strict: bool =
     with Forward() as trace:
         duals = [lend(trace.lift(p, t), p, t) for p, t in zip(leaves, ts, strict=True)]
         # (`Forward.__enter__` returns the Forward)
-        out = func(*unflatten(duals, spec))
+        args = unflatten(duals, spec)
+        out = func(*args)
         settle(trace)
         aux = None
         if has_aux:
+            if not isinstance(out, tuple) or len(out) != 2:
+                raise StructureError("jvp(f, primals, tangents): output of function f should be a "
+                                     "tuple: (output, aux) if has_aux is True")
             out, aux = out
+        if strict and not all(isinstance(o, ForwardTensor) and o.trace is trace
+                              for o in flatten(out)[0]):
+            raise TransformError("jvp(f, primals, tangents, strict=True): The output of f is "
+                                 "independent of the inputs. This is not allowed with strict=True.")
         if as_pytorch[0]:
             only_tensors("jvp(f, primals, tangents)", out)
         result = _split(trace, out)
         if has_aux:
             return (*result, _split(trace, aux)[0])
         return result
+
+
+runners.add(jvp.__code__)
 
 
 def _like(x: Any, t: Any) -> Any:

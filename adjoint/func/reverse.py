@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from functools import wraps
 from typing import Any
 from weakref import WeakKeyDictionary
@@ -17,18 +18,26 @@ import numpy as np
 
 from adjoint.autograd.api import in_dtype_of
 from adjoint.autograd.engine import walk
-from adjoint.autograd.modes import enable_grad, is_grad_enabled
+from adjoint.autograd.modes import enable_grad, inference_mode, is_grad_enabled, no_grad
 from adjoint.base import provenance
 from adjoint.base.aval import MetaArray
 from adjoint.base.dtypes import is_inexact
 from adjoint.base.errors import ArgumentError, DTypeError, StructureError, TransformError
 from adjoint.base.tree import Spec, flatten, outline, unflatten
-from adjoint.core.modes import as_pytorch, modes_open
+from adjoint.core.modes import INFERENCE, as_pytorch, modes_open, state
 from adjoint.core.node import Freed
 from adjoint.core.op import aval_of_value
 from adjoint.core.rehearsal import beginning, call
-from adjoint.core.tensor import AccumulateGrad, Node, Port, Tensor, edge_of, wrap
-from adjoint.core.trace import current_level, inner_variables
+from adjoint.core.tensor import (
+    INFERENCE_CELL,
+    AccumulateGrad,
+    Node,
+    Port,
+    Tensor,
+    edge_of,
+    wrap,
+)
+from adjoint.core.trace import current_level, inner_variables, runners, taped
 from adjoint.ops.create import tensor
 from adjoint.ops.shape import identity_op
 
@@ -60,12 +69,11 @@ def is_integer(x: Any) -> bool:
 
 def fresh(t: Tensor) -> Tensor:
     """A new variable with the value of `t`, connected to `t` where an outer tape may ask."""
-    if t._rg:
-        with enable_grad():
-            return identity_op(t)
+    if t._rg and is_grad_enabled():
+        return identity_op(t)
     new = t.trace.strip(t) if t.level else wrap(t.array)
     if not t.level:
-        new._cell = t._cell
+        new._cell = t._cell if t._cell is not INFERENCE_CELL else None
         depth = current_level()
         if depth:
             new._born = depth
@@ -96,6 +104,20 @@ def foreign_leaves(roots: Sequence[Any], own: set[Any], began: int) -> bool:
             continue
         stack.extend(e.node if type(e) is Port else e for e in node.edges if e is not None)
     return False
+
+
+def _recorded(f: Callable[..., Any], args: list[Any], kwargs: dict[str, Any]) -> tuple[Any, Any]:
+    """What `f` returns, with everything recorded, and the tensors that came into a tape."""
+    written: list[Any] = []
+    token = taped.set(written)
+    try:
+        with inference_mode(False) if state() & INFERENCE else enable_grad():
+            return f(*args, **kwargs), written
+    finally:
+        taped.reset(token)
+
+
+runners.add(_recorded.__code__)
 
 
 def only_tensors(call: str, out: Any, one: bool = False) -> None:
@@ -148,8 +170,8 @@ class Pull:
                 leaves[k] = self.variables[-1]
             self.specs.append(spec)
             full[i] = unflatten(leaves, spec)
-        with enable_grad():
-            out = f(*full, **kwargs)
+        outer = is_grad_enabled()       # in no_grad() the result is a constant of outer tapes
+        out, written = _recorded(f, full, kwargs)
         self.aux: Any = None
         if has_aux:
             if not isinstance(out, tuple) or len(out) != 2:
@@ -163,8 +185,15 @@ class Pull:
                       for o in self.outputs]
         own = {e.node if type(e) is Port else e for e in map(edge_of, self.variables)}
         roots = [e for e in self.edges if e is not None]
-        self.open = any(t._rg for t in self.sources) or foreign_leaves(
-            roots, own, began)
+        self.open = outer and (any(t._rg for t in self.sources) or foreign_leaves(
+            roots, own, began))
+        further = taped.get()
+        if self.open and further is not None:
+            further += written
+        for ref in () if self.open else written:     # what holds a value of this call has no tape
+            t = ref()
+            if t is not None and not t.level:
+                t._edge, t._rg = None, False
 
     def plain(self, x: Any) -> Any:
         """An output for the caller: without the tape of this call, unless an outer one goes on."""
@@ -241,6 +270,8 @@ def numbers(argnums: Any) -> tuple[tuple[int, ...], bool]:
         raise ArgumentError(f"argnums must be int or Tuple[int, ...], got: {type(argnums)}")
     if not several:
         raise ArgumentError(f"argnums must be non-empty, got argnums={argnums!r}")
+    if len(set(several)) < len(several):
+        raise ArgumentError(f"argnums elements must be unique, got {argnums!r}")
     return tuple(several), several is not argnums
 
 
@@ -355,7 +386,8 @@ def vjp(func: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
     p = Pull(func, primals, {}, tuple(range(len(primals))), "vjp", has_aux)
     value = p.value()
 
-    def pull(cotangents: Any, *more: Any) -> tuple[Any, ...]:
+    def pull(cotangents: Any, *more: Any, retain_graph: bool = True,
+             create_graph: bool | None = None) -> tuple[Any, ...]:
         given = (cotangents, *more) if more else cotangents
         leaves, spec = flatten(given)
         if spec != p.out_spec and len(leaves) != len(p.outputs):
@@ -371,7 +403,8 @@ def vjp(func: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
                                     "vjp has the shape of its output")
             if isinstance(o, Tensor) and c is not None and c.dtype != o.dtype:
                 leaves[i] = in_dtype_of(o, c, i)
-        return tuple(p.regroup(p.back(leaves, keep=True)))
+        with no_grad() if create_graph is False else nullcontext():
+            return tuple(p.regroup(p.back(leaves, keep=retain_graph)))
 
     return (value, pull, p.aux_value()) if has_aux else (value, pull)
 

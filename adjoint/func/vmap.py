@@ -12,7 +12,7 @@ from adjoint.base.tree import broadcast_prefix, flatten, unflatten
 from adjoint.core.inplace import lend, settle
 from adjoint.core.modes import as_pytorch
 from adjoint.core.tensor import Tensor, wrap
-from adjoint.core.trace import mapping
+from adjoint.core.trace import mapping, runners, settlers
 from adjoint.func.batch import Batch, BatchTensor
 from adjoint.ops.create import tensor
 from adjoint.ops.generator import rewind
@@ -224,6 +224,10 @@ def _run(func: Callable[..., Any], front: Sequence[Any], mask: Sequence[bool], s
             mapping.reset(outer)
             trace.shared = ()
         return [_out(trace, o) for o in leaves], out_spec
+
+
+runners.add(_run.__code__)
+settlers.add(settle.__code__)
 
 
 def _out(trace: Any, o: Any) -> Any:
