@@ -41,6 +41,7 @@ class Builder:
     lines: list[str] = field(default_factory=list)
     shapes: dict[str, Shape] = field(default_factory=dict)
     frozen: set[str] = field(default_factory=set)  # must not be written to
+    roots: dict[str, str] = field(default_factory=dict)  # whose memory a view shows
     count: int = 0
 
     def choose(self, options: list[Any]) -> Any:
@@ -59,8 +60,14 @@ class Builder:
         self.count += 1
         self.lines.append(f"{name} = {expression}")
         self.shapes[name] = shape
+        if view_of is not None:
+            self.roots[name] = self.root(view_of)
         if freeze or view_of in self.frozen:
             self.frozen.add(name)
+
+    def root(self, name: str) -> str:
+        """The variable that holds the memory of this one."""
+        return self.roots.get(name, name)
 
     # Fresh values.
 
@@ -159,7 +166,7 @@ class Builder:
         name = self.variable(lambda shape: len(shape) <= 2)
         if name is not None:
             shape = (2, *self.shapes[name])
-            self.let(f"{name}.expand{shape}", shape, freeze=True)
+            self.let(f"{name}.expand{shape}", shape, view_of=name, freeze=True)
 
     # Writes.
 
@@ -179,7 +186,8 @@ class Builder:
         shape = self.shapes[name]
         other = self.variable(lambda s: broadcast(shape, s) == shape)
         function = self.choose(["add_", "sub_", "mul_", "copy_"])
-        value = f"{other}.clone()" if self.choose([True, False]) else other
+        overlap = other != name and self.root(other) == self.root(name)  # nobody defines the order
+        value = f"{other}.clone()" if self.choose([True, False]) or overlap else other
         self.lines.append(f"{name}.{function}({value})")
 
     def write_index(self) -> None:
@@ -235,7 +243,7 @@ class Builder:
         if name is not None:
             k = self.choose([0, 1])
             form = self.choose([f"{name}.unbind(0)[{k}]", f"{name}.chunk(2)[{k}].squeeze(0)"])
-            self.let(form, self.shapes[name][1:], freeze=True)
+            self.let(form, self.shapes[name][1:], view_of=name, freeze=True)
 
     def choice(self) -> None:
         a = self.variable()
