@@ -190,6 +190,27 @@ def test_outermost_transform_many(program: Program, names: list[str]) -> None:
     check_outermost(program, names)
 
 
+OVERWRITTEN = Program("""def program(x0):
+    v0 = x0.logsumexp(dim=0, keepdim=True)
+    v1 = v0.expand(2, 1, 2)
+    v0.sigmoid_()
+    v0.cos_()
+    return (v0 * 0.5).sum() + (v1 * 0.7).sum() + x0.sum()
+""", ((3, 2),), 2255)
+
+
+@pytest.mark.parametrize("names", [["grad"], ["vjp"], ["jacrev"], ["checkpoint", "grad"],
+                                   ["checkpoint", "checkpoint", "vjp"], ["grad", "checkpoint"]])
+def test_a_saved_value_that_is_overwritten_is_refused(names: list[str]) -> None:
+    """cos_ overwrites what sigmoid_ saved: an error each time, in whatever stack (F22, F54)."""
+    h, x = base_of(OVERWRITTEN, ad, OURS.t)
+    for name in names:
+        h = LAYERS[name](OURS, h, x)
+    for _ in range(4):
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            h(ad.tensor(x))
+
+
 def check_against_torch(program: Program, names: list[str]) -> None:
     torch = pytest.importorskip("torch")
     theirs = SimpleNamespace(
