@@ -21,7 +21,6 @@ from adjoint.base import provenance
 from adjoint.base.aval import MetaArray
 from adjoint.base.dtypes import DType, of_numpy
 from adjoint.base.errors import TransformError
-from adjoint.base.tree import flatten
 from adjoint.core.op import Op
 from adjoint.core.tensor import AccumulateGrad, Port, Size, Tensor, alias, bump
 
@@ -62,7 +61,13 @@ def refuse_captured(target: Any, name: str, mapped: bool = False) -> None:
     while frame is not None and (frame.f_code not in runners or ended):
         ended += (frame.f_code in settlers) - (frame.f_code in runners)
         frame = frame.f_back
-    given = {id(x) for x in flatten(frame.f_locals["args"])[0]} if frame is not None else set()
+    parts = [frame.f_locals["args"]] if frame is not None else []
+    given = set()
+    while parts:
+        part = parts.pop()
+        given.add(id(part))
+        if isinstance(part, (tuple, list, dict)):
+            parts += part.values() if isinstance(part, dict) else part
     frame = frame.f_back if frame is not None and id(root) not in given else None
     while frame is not None and not any(v is root or v is target for v in frame.f_locals.values()):
         frame = frame.f_back
