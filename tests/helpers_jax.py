@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from adjoint.jax import version
+
 R = np.random.default_rng(0)
 VALUES: dict[str, np.ndarray] = {
     "X": R.uniform(0.2, 0.9, (3, 4)), "Y": R.uniform(0.2, 0.9, (3, 4)),
@@ -48,13 +50,29 @@ def run(text: str, m: SimpleNamespace, **given: Any) -> Any:
         return eval(text, {**m.names, **given})  # noqa: S307 (our own text)
 
 
+def same_release() -> bool:
+    """Whether the installed JAX is of the release that `adjoint.jax` follows to the letter: texts
+    and weak types change from one to the next."""
+    theirs = str(importlib.import_module("jax").__version__)
+    return theirs.split(".")[:2] == version.__version__.split(".")[:2]
+
+
+def needs_same_release() -> None:
+    """Skip where the installed JAX words things as another release does."""
+    if not same_release():
+        pytest.skip(f"texts are those of JAX {version.__version__}, another release is installed")
+
+
 def refusals(text: str, ours: SimpleNamespace, theirs: SimpleNamespace) -> tuple[str, str]:
-    """What both say to an expression that JAX refuses; ours is of the builtin class of JAX's."""
+    """What both say to an expression that JAX refuses; ours is of the builtin class of JAX's.
+    Beside another release of JAX: that both refuse, and no more."""
     with pytest.raises(Exception) as want:           # noqa: B017  (whichever JAX raises)
         run(text, theirs)
-    kind = next(c for c in want.type.__mro__ if c.__module__ == "builtins")
-    with pytest.raises(kind) as got:
+    with pytest.raises(Exception) as got:            # noqa: B017  (its class is asked below)
         run(text, ours)
+    needs_same_release()
+    kind = next(c for c in want.type.__mro__ if c.__module__ == "builtins")
+    assert isinstance(got.value, kind), (got.value, want.value)
     return str(got.value), str(want.value)
 
 
@@ -126,7 +144,8 @@ def same(got: Any, want: Any, rtol: float = 2e-4, atol: float = 2e-5, dtypes: bo
             if dtypes:
                 assert x.dtype == y.dtype, (x.dtype, y.dtype)
                 weak = getattr(x, "weak_type", False), getattr(y, "weak_type", False)
-                assert bool(weak[0]) == bool(weak[1]), f"weak_type {weak}"
+                if same_release():
+                    assert bool(weak[0]) == bool(weak[1]), f"weak_type {weak}"
             if not hasattr(y, "__array__"):
                 continue
             half = np.dtype(y.dtype) == np.float16
