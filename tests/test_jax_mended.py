@@ -35,6 +35,11 @@ jnp.concatenate([V, jnp.array([1.7, -2.2])], dtype='int8')
 [jnp.unique(2.5), jnp.union1d(jnp.array([1, 2], 'bfloat16'), jnp.array([2, 3], 'float16'))]
 jnp.unique_values(I)
 [jnp.quantile(V, 2.0), jnp.percentile(V, jnp.array([-5.0, 50.0, 130.0])), jnp.nanquantile(V, -1.0)]
+[jnp.quantile(V, q, weights=V * V, method='inverted_cdf') for q in (0.0, 0.4, Z[0])]
+jnp.percentile(Z, 30, axis=1, weights=jnp.arange(4), method='inverted_cdf', keepdims=True)
+jnp.nanquantile(Z.at[0, 0].set(np.nan), 0.5, axis=(0, 1), weights=Z * Z, method='inverted_cdf')
+jnp.quantile(Z.at[0, 0].set(np.nan), 0.5, axis=0, weights=Z * Z, method='inverted_cdf')
+jax.grad(lambda v: jnp.quantile(v, 0.5, weights=jnp.ones(v.shape), method='inverted_cdf'))(V)
 jnp.sort(jnp.array([1 + 2j, 1 - 2j, 5j, -1 + 0j]))
 jnp.argsort(jnp.array([1 + 2j, 1 - 2j, 5j, -1 + 0j]), descending=True)
 jnp.argsort(G, dtype='float32')

@@ -77,9 +77,13 @@ def qr(x: Any, *, full_matrices: bool = True, pivoting: bool = False, **_: Any) 
     return tuple(_linalg.qr(x, "complete" if full_matrices else "reduced"))
 
 
-def svd(x: Any, *, full_matrices: bool = True, compute_uv: bool = True, **_: Any) -> Any:
+def svd(x: Any, *, full_matrices: bool = True, compute_uv: bool = True,
+        subset_by_index: Any = None, algorithm: Any = None) -> Any:
     """(U, S, Vh), or the singular values alone."""
     _taken("svd", x)
+    if subset_by_index not in (None, (0, min(_as_array(x).shape[-2:]))):
+        raise (ValueError("full_matrices and subset_by_index cannot both be set") if full_matrices
+               else NotImplementedError("subset_by_index not implemented for CPU and GPU"))
     found = _linalg.svd(x, full_matrices, compute_uv)
     return tuple(found) if compute_uv else found
 

@@ -386,9 +386,38 @@ _cumulative("cumulative_prod", cumprod, 1)
 
 
 # ------------------------------------------------------------------ order statistics
+def _weighted(x: Any, q: Any, axes: tuple[int, ...], weights: Any, keepdims: bool,
+              without_nan: bool) -> Any:
+    """The least elements up to which lies a share `q` of the weights."""
+    shape = tuple(x.shape)
+    rest, along = [i for i in range(len(shape)) if i not in axes], [shape[i] for i in axes]
+    if tuple(weights.shape) == shape:
+        weights = weights.permute((*rest, *axes))
+    elif list(weights.shape) != along:
+        raise ValueError(f"Weights shape {tuple(weights.shape)} must match reduction axes "
+                         f"{tuple(along)}")
+    left = [shape[i] for i in rest]
+    rows = x.permute((*rest, *axes)).reshape((*left, math.prod(along)))
+    share = T["broadcast_to"](weights.to(x.dtype), (*left, *along)).reshape(rows.shape)
+    lacking = T["isnan"](rows)
+    if without_nan:
+        share = T["where"](lacking, 0.0, share)
+    order = T["argsort"](rows, stable=True)
+    rows, share = T["gather"](rows, -1, order), T["gather"](share, -1, order)
+    reached = T["cumsum"](share, -1)
+    reached = (reached / reached[..., -1:])[None] >= T["as_tensor"](
+        np.atleast_1d(q)).to(x.dtype).reshape((-1, *(1,) * rows.ndim))
+    at = reached.to(np.dtype(np.uint8)).argmax(-1, keepdim=True)
+    found = T["gather"](rows[None].expand((np.size(q), *rows.shape)), -1, at)[..., 0]
+    if not without_nan:
+        found = T["where"](lacking.any(-1), math.nan, found)
+    kept = [1 if i in axes else n for i, n in enumerate(shape)] if keepdims else left
+    return found.reshape((*np.shape(q), *kept))
+
+
 def _quantile(name: str, op: str, scale: float) -> F:
     def run(a: Any, q: Any, axis: Any = None, out: Any = None, overwrite_input: bool = False,
-            method: str = "linear", keepdims: bool = False, **_: Any) -> Any:
+            method: str = "linear", keepdims: bool = False, *, weights: Any = None) -> Any:
         no_out(name, out)
         x = floating(a, name)
         if x.is_complex():
@@ -401,6 +430,14 @@ def _quantile(name: str, op: str, scale: float) -> F:
             raise TypeError(f"floor does not accept dtype {at.dtype.name}. Accepted dtypes are "
                             "subtypes of floating.")
         places = np.clip(inside(at).astype(np.float64) * scale, 0, 1)
+        if weights is not None:
+            if method != "inverted_cdf":
+                raise NotImplementedError(f"{method} doesn't support weights. Only method "
+                                          "'inverted_cdf' supports weights.")
+            if axis is None and np.shape(weights) != tuple(x.shape):
+                raise ValueError("Weights shape must match 'a' shape when axis is None.")
+            return make(_weighted(x, places, axes_of(x, axis), floating(weights, name), keepdims,
+                                  op == "nanquantile"))
         half = x.array.dtype.itemsize == 2
         y = anp.ours[op](x.to(np.dtype(np.float32)) if half else x, places, axis, method=method,
                          keepdims=keepdims)
