@@ -45,8 +45,8 @@ VALUES = "the values of the operand decide the result's shape or what the progra
 
 FINITE = "finite here, in PyTorch nan"
 PLACES = "computed in 32 bits and rounded once; PyTorch rounds on the way"
-COMMON_16 = {**dict.fromkeys(("grid_sampler_2d", "grid_sampler_3d", "nn.functional.grid_sample",
-                              "histc"), PLACES), "matrix_exp": FINITE}
+COMMON_16 = {**dict.fromkeys(("grid_sampler_2d", "nn.functional.grid_sample", "histc"), PLACES),
+             "matrix_exp": FINITE}
 GAPS = "reads the gaps between the elements of its operand, where anything may be"
 TALL = "of tall matrices without gaps; PyTorch's columns are as long as those of B"
 EMPTY = "operands without elements are refused, too, in PyTorch they are not looked at"
@@ -74,7 +74,7 @@ ON_PURPOSE: dict[str, dict[str, str]] = {
     "vmap": {
         **dict.fromkeys(
             "item allclose unique unique_consecutive nonzero nonzero_static argwhere histogram"
-            " histogramdd histc linspace.tensor_overload logspace.tensor_overload".split(),
+            " histogramdd histc linspace.tensor_overload logspace.tensor_overload equal".split(),
             VALUES,
         ),
         "resize_": "a batch cannot be resized",
@@ -85,7 +85,8 @@ ON_PURPOSE: dict[str, dict[str, str]] = {
         **dict.fromkeys(
             "cdist ldexp nn.functional.cross_entropy nn.functional.linear_cross_entropy.chunked"
             " nn.functional.conv2d nn.functional.conv3d nn.functional.scaled_dot_product_attention"
-            " __rmatmul__ __rdiv__ special.ndtr polar kron nn.functional.gaussian_nll_loss".split(),
+            " __rmatmul__ __rdiv__ special.ndtr polar kron nn.functional.gaussian_nll_loss"
+            " nn.functional.tanhshrink".split(),
             KEPT,
         ),
         "erfinv": "the result is kept, where PyTorch computes it again; the write is refused",
@@ -95,6 +96,7 @@ ON_PURPOSE: dict[str, dict[str, str]] = {
                  "nn.functional.scaled_dot_product_attention": PLACES},
     "float16": {
         **COMMON_16,
+        "grid_sampler_3d": PLACES,
         **dict.fromkeys(("complex", "view_as_complex"), "no complex numbers of 16-bit parts here"),
         "linalg.vector_norm": "PyTorch's powers underflow in 16 bits",
         "nn.functional.normalize": "PyTorch rounds on the way; the gradient of a sign is 0",
@@ -147,6 +149,8 @@ ON_PURPOSE: dict[str, dict[str, str]] = {
     "refused int64": {
         **dict.fromkeys("linalg.lu linalg.lu_factor_ex".split(), EMPTY),
         "round.decimals_0": "computed, in PyTorch refused",
+        **dict.fromkeys("masked.softmax masked.log_softmax masked.softmin".split(),
+                        "refused for the -inf of masked places, which comes first"),
     },
     "refused bfloat16": {
         **dict.fromkeys(
