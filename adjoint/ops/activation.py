@@ -95,6 +95,7 @@ def leaky_relu(input: Any, negative_slope: float = 0.01, inplace: bool = False) 
 def prelu(input: Any, weight: Any) -> Any:
     """x above 0, weight·x below; weight has one number, or one per channel (axis 1)."""
     need("prelu", input, weight)
+    need_kernel("prelu_cpu", "biuc", input)
     if len(weight.shape) > 1:
         raise ShapeError(f"prelu: Expected `weight` to be a scalar or 1D tensor, but got: ndim = "
                          f"{len(weight.shape)}")

@@ -210,6 +210,9 @@ def _all_given(*operands: Any) -> bool:
 
 
 def check_channels(name: str, input: Any, *params: Any) -> None:
+    """Statistics, weight and bias have a number for each channel, in the input's dtype or, over 16
+    bits, in float32."""
+    own = dtype_of(input)
     if len(input.shape) < 2:
         raise ShapeError(f"Expected at least 2 dimensions for input tensor but received "
                          f"{len(input.shape)} ({name} of {list(input.shape)}, wanted (N, C, ...)); "
@@ -227,6 +230,11 @@ def check_channels(name: str, input: Any, *params: Any) -> None:
             raise ShapeError(f"{what} should contain {input.shape[1]} elements not "
                              f"{math.prod(p.shape)} ({name} of {list(input.shape)}; {what} is "
                              f"{list(p.shape)})")
+        if p is not None and dtype_of(p) != own and not (own.itemsize == 2 and dtype_of(p) == F32):
+            what = ("running_mean", "running_var", "weight", "bias")[at - len(params)]
+            raise DTypeError(f"mixed dtype (CPU): expect parameter to have scalar type of Float: "
+                             f"all inputs must share same datatype, but {name} got an input of "
+                             f"{own} and {what} of {dtype_of(p)}; convert one with .to()")
 
 
 def batch_norm(input: Any, running_mean: Any, running_var: Any, weight: Any = None,

@@ -119,6 +119,9 @@ def type_(self: Tensor, dtype: Any = None, non_blocking: bool = False) -> Any:
     if dtype is None:
         name = next(k for k, v in LEGACY.items() if v == self.dtype.name)
         return f"{DType.namespace if DType.namespace == 'torch' else 'torch'}.{name}"
+    kind = f"{dtype.__module__}.{dtype.__name__}" if isinstance(dtype, type) else dtype
+    if isinstance(kind, str) and "cuda." in kind:
+        check("cuda")
     if isinstance(dtype, str):
         name = dtype.rpartition(".")[2]
         if name not in LEGACY:

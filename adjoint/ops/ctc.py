@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from adjoint.base.aval import Aval
-from adjoint.base.errors import ArgumentError
+from adjoint.base.errors import ArgumentError, ShapeError
 from adjoint.core.autocast import in_float32
 from adjoint.core.op import op
 from adjoint.ops.api_common import (
@@ -255,6 +255,10 @@ def ctc_loss(log_probs: Any, targets: Any, input_lengths: Any, target_lengths: A
     if min(*il, *tl, 0) < 0:
         raise ArgumentError("ctc_loss: Expected lengths to be non-negative, got input_lengths "
                             f"{list(il)} and target_lengths {list(tl)}")
+    if len(targets.shape) == 2 and not single and targets.shape[0] != n:
+        raise ShapeError(f"Expected tensor to have size {n} at dimension 0, but got size "
+                         f"{targets.shape[0]} for argument #2 'targets' (ctc_loss: {n} examples, "
+                         f"targets {list(targets.shape)})")
     room = targets.shape[-1] if single or len(targets.shape) == 2 else None
     if room is not None and max(tl, default=0) > room:
         raise ArgumentError(f"ctc_loss: Expected tensor to have size at least {max(tl)} at "

@@ -12,6 +12,7 @@ import numpy as np
 from adjoint.base.aval import Aval, MetaArray
 from adjoint.base.dtypes import (
     I64,
+    is_inexact,
     of_numpy,
     result_type,
     scalar_type,
@@ -245,6 +246,10 @@ def binary_cross_entropy_with_logits(input: Any, target: Any, weight: Any = None
     if tuple(input.shape) != tuple(target.shape):
         raise ShapeError(f"Target size (torch.Size({list(target.shape)})) must be the same as "
                          f"input size (torch.Size({list(input.shape)}))")
+    if not is_inexact(dtype_of(target)):
+        raise DTypeError(f"result type {scalar_type(dtype_of(input))} can't be cast to the desired "
+                         f"output type {scalar_type(dtype_of(target))}: {name} takes a target of "
+                         "floats, call .float() on it")
     if pos_weight is None:
         return losses(bce_logits_op, reduction, input, target, weight=weight)
     return losses(bce_weighted_op, reduction, input, target, pos_weight, weight=weight)
@@ -530,6 +535,9 @@ def cosine_embedding_loss(input1: Any, input2: Any, target: Any, margin: float =
         raise ShapeError(f"{d}D target tensor expected, multi-target not supported: "
                          f"cosine_embedding_loss of {d + 1}-d inputs takes a {d}-d target, got "
                          f"target {list(target.shape)}")
+    if len(input2.shape) != d + 1:
+        raise ShapeError(f"{d}D target tensor expects {d + 1}D input tensors, but found inputs "
+                         f"with sizes {list(input1.shape)} and {list(input2.shape)}.")
     shape = broadcast_shapes("cosine_embedding_loss", input1, input2)
     a, b = (t if tuple(t.shape) == shape else expand_op(t, shape=shape) for t in (input1, input2))
     a, b = (cast(t, dtype=I64) if dtype_of(t).kind == "b" else t for t in (a, b))   # they count

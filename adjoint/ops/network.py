@@ -122,6 +122,10 @@ def _bag_index(input: Any, offsets: Any, mode: str, sparse: bool, scale_grad_by_
     if index.ndim == 2 and offsets is not None:
         raise ArgumentError("if input is 2D, then offsets has to be None, as input is treated is a "
                             "mini-batch of fixed length sequences. However, found offsets")
+    if offsets is not None and dtype_of(offsets).name not in ("int32", "int64"):
+        raise DTypeError("Expected tensor for argument #1 'offsets' to have one of the following "
+                         f"scalar types: Long, Int; but got {of_numpy(dtype_of(offsets)).name} "
+                         "instead (embedding_bag)")
     if index.ndim not in (1, 2):
         raise ArgumentError(f"input has to be 1D or 2D Tensor, but got Tensor of dimension "
                             f"{index.ndim}")

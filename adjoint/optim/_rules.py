@@ -295,6 +295,7 @@ def rprop(p: Array, g: Array, prev: Array, size: Array, t: Array, u: Array, *, e
     np.clip(size, size_min, size_max, out=size)
     t[turned] = 0
     np.copyto(prev, t)
+    t[t != t] = 0                                    # the sign of nan is 0, as in PyTorch
     np.multiply(np.sign(t, out=u), size, out=u)
     np.subtract(p, u, out=p)
 

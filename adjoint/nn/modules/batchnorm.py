@@ -11,7 +11,8 @@ from adjoint.nn import _core, init
 from adjoint.nn._core import no_grad
 from adjoint.nn.modules._check import empty_parameter, positive, rank
 from adjoint.nn.modules.module import Module
-from adjoint.ops.batch_norm import counted
+from adjoint.ops.api_common import need_kernel
+from adjoint.ops.batch_norm import check_channels, counted
 
 __all__ = ["BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "SyncBatchNorm"]
 
@@ -94,6 +95,11 @@ class _BatchNorm(_NormBase):
                 f"{self._get_name()}: running_mean should contain {shape[1]} elements not "
                 f"{self.num_features}: axis 1 of the input {shape} must have "
                 f"num_features = {self.num_features} channels")
+        own = self.weight if self.running_mean is None else self.running_mean
+        if own is not None and input.dtype != own.dtype:
+            need_kernel("batch_norm", "biuc", input)
+            check_channels("batch_norm", input, self.running_mean, self.running_var, self.weight,
+                           self.bias)
         if training and input.numel() == shape[1]:
             raise ShapeError(f"{self._get_name()}: Expected more than 1 value per channel when "
                              f"training, got input size {shape}: use a larger batch or eval()")

@@ -4,7 +4,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from adjoint.base.errors import ArgumentError, ShapeError
+from adjoint.base.errors import ArgumentError, IndexOutOfRange, ShapeError
 from adjoint.core.tensor import Tensor
 from adjoint.nn.modules._check import tensor_input
 from adjoint.nn.modules.module import Module
@@ -61,8 +61,9 @@ class Unflatten(Module):
     def forward(self, input: Tensor) -> Tensor:
         tensor_input(self, input)
         if not -input.ndim <= self.dim < input.ndim:
-            raise ShapeError(f"Unflatten: dim {self.dim} is out of range for an input of shape "
-                             f"{tuple(input.shape)}")
+            raise IndexOutOfRange(f"Dimension out of range (expected to be in range of "
+                                  f"[{-input.ndim}, {input.ndim - 1}], but got {self.dim}): "
+                                  f"Unflatten of an input of shape {tuple(input.shape)}")
         size, parts = input.shape[self.dim], tuple(self.unflattened_size)
         known = math.prod(n for n in parts if n != -1)
         if (known != size) if -1 not in parts else (known == 0 or size % known):
