@@ -95,3 +95,13 @@ def test_rprop_leaves_what_has_no_gradient_in_numbers() -> None:
 def test_unflatten_of_a_missing_axis_is_an_index_error() -> None:
     with pytest.raises(IndexError, match=r"\[-2, 1\], but got 3"):
         nn.Unflatten(3, (2, 2))(ad.ones(2, 4))
+
+
+def test_cuda_has_nothing_to_start_and_a_cpu_tensor_is_on_no_device_of_it() -> None:
+    for ask in (ad.cuda.init, ad.cuda.initial_seed):
+        with pytest.raises(AssertionError, match="no CUDA device"):
+            ask()
+    with ad.cuda.device_of(ad.ones(2)):
+        assert not ad.cuda.is_initialized()
+    with pytest.raises(RuntimeError, match="NVTX functions not installed"):
+        ad.cuda.nvtx.range_push("step")

@@ -86,6 +86,17 @@ def seed() -> None:
 
 
 seed_all = seed
+
+
+def init() -> None:
+    """Raises: there is no CUDA to start."""
+    _absent("init()")
+
+
+def initial_seed() -> int:
+    """Raises: there is no generator of a device."""
+    return int(_absent("initial_seed()"))
+
 default_generators: tuple[Any, ...] = ()    # a generator per device
 
 
@@ -178,6 +189,14 @@ class device(nullcontext[None]):
             _absent(f"device({device!r})")
 
 
+class device_of(nullcontext[None]):
+    """A context in which the device of a tensor is the current one; a cpu tensor changes nothing.
+    """
+
+    def __init__(self, obj: Any) -> None:
+        super().__init__()
+
+
 class AcceleratorError(RuntimeError):
     """What an accelerator reports. Nothing here raises it."""
 
@@ -216,7 +235,7 @@ class CUDAGraph(_OfDevice):
 
 
 def __getattr__(name: str) -> Any:
-    if name in ("amp", "random"):
+    if name in ("amp", "nvtx", "random"):
         return importlib.import_module(f"adjoint.cuda.{name}")
     if name.endswith("Tensor") and (
             found := importlib.import_module("adjoint.legacy").CUDA.get(name)):
