@@ -158,3 +158,55 @@ def test_rules_whose_outputs_do_not_fit() -> None:
     g.defvjp(lambda d: (d["w"] * 2, None), lambda _, ct: ({"w": anp.ones(3)},))
     with pytest.raises(ValueError, match=r"output\[0\]\['w'\] the bwd rule .* float32\[3\]"):
         aj.grad(g)({"w": 1.0})
+
+
+@pytest.mark.parametrize("name", ["adjoint.jax", "jax"])
+def test_words_of_convolutions_are_looked_at(name: str) -> None:
+    m = {"adjoint.jax": OURS, "jax": THEIRS}[name]
+    lax, n = m.top.lax, m.names["jnp"]
+    x, w = n.arange(10.0).reshape(1, 5, 2), n.arange(12.0).reshape(3, 2, 2)
+    for low, high in ((0, 0), (1, 0), (1, 2)):
+        given = lax.conv_transpose(x, w, (2,), [(low, high)], use_consistent_padding=True)
+        assert np.array_equal(given, lax.conv_transpose(x, w, (2,), [(2 - low, 2 - high)]))
+    same = [lax.conv_transpose(x, w, (2,), "SAME", use_consistent_padding=c) for c in (False, True)]
+    assert np.array_equal(*same)
+    half = n.ones((1, 1, 3), "float16")
+    assert lax.conv_general_dilated_patches(
+        half, (2,), (1,), "VALID", preferred_element_type=np.float32).dtype == np.float32
+    for f in (lax.conv_transpose, lax.conv_general_dilated, lax.conv_general_dilated_patches):
+        with pytest.raises(TypeError, match="unexpected keyword argument 'nonsense'"):
+            f(x, w, (1,), "SAME", nonsense=1)
+
+
+@pytest.mark.parametrize("name", ["adjoint.jax", "jax"])
+def test_leaves_may_be_chosen_by_their_paths(name: str) -> None:
+    tu = {"adjoint.jax": OURS, "jax": THEIRS}[name].top.tree_util
+    tree, seen = {"a": [1, (2, None)], "b": ((3,), 4)}, []
+
+    def chosen(path: object, x: object) -> bool:
+        seen.append((tu.keystr(path), x))
+        return tu.keystr(path) in ("['a'][1]", "['b'][0]")
+    found, structure = tu.tree_flatten_with_path(tree, is_leaf=chosen, is_leaf_takes_path=True)
+    assert [(tu.keystr(p), x) for p, x in found] == [
+        ("['a'][0]", 1), ("['a'][1]", (2, None)), ("['b'][0]", (3,)), ("['b'][1]", 4)]
+    assert tu.tree_unflatten(structure, "wxyz") == {"a": ["w", "x"], "b": ("y", "z")}
+    assert [p for p, _ in seen] == ["", "['a']", "['a'][0]", "['a'][1]", "['b']", "['b'][0]",
+                                    "['b'][1]"]
+    mapped = tu.tree_map_with_path(lambda p, x: len(p), tree, is_leaf=chosen,
+                                   is_leaf_takes_path=True)
+    assert mapped == {"a": [2, 2], "b": (2, 2)}
+    assert len(tu.tree_leaves_with_path(tree, lambda x: x == (3,))) == 4
+
+
+@pytest.mark.parametrize("name", ["adjoint.jax", "jax"])
+def test_lu_solve_knows_three_ways(name: str) -> None:
+    m = {"adjoint.jax": OURS, "jax": THEIRS}[name]
+    import importlib
+    linalg = importlib.import_module(f"{name}.scipy.linalg")
+    a = m.names["jnp"].array([[3.0, 1.0], [2.0, 4.0]])
+    factors, b = linalg.lu_factor(a), np.ones(2, np.float32)
+    for trans, matrix in ((0, a), (1, a.T), (2, a.T)):
+        assert np.allclose(matrix @ linalg.lu_solve(factors, b, trans), b)
+    for trans in (7, "T"):
+        with pytest.raises(ValueError, match=f"'trans' value must be 0, 1, or 2, got {trans}"):
+            linalg.lu_solve(factors, b, trans)

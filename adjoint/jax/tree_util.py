@@ -370,8 +370,8 @@ def _keys(x: Any, kind: Any, meta: Any, n: int) -> Sequence[Any]:
     return [FlattenedIndexKey(i) for i in range(n)]
 
 
-def _paths(x: Any, at: tuple[Any, ...], is_leaf: F | None, out: list[Any]) -> None:
-    node = None if is_leaf is not None and is_leaf(x) else split(x)
+def _paths(x: Any, at: tuple[Any, ...], is_leaf: F, out: list[Any]) -> None:
+    node = None if is_leaf(at, x) else split(x)
     if node is None:
         out.append((at, x))
         return
@@ -380,21 +380,29 @@ def _paths(x: Any, at: tuple[Any, ...], is_leaf: F | None, out: list[Any]) -> No
         _paths(child, (*at, key), is_leaf, out)
 
 
-def tree_leaves_with_path(tree: Any, is_leaf: F | None = None, **_: Any) -> list[Any]:
-    """[(path, leaf), ...]."""
-    out: list[Any] = []
-    _paths(tree, (), is_leaf, out)
-    return out
+def tree_leaves_with_path(tree: Any, is_leaf: F | None = None,
+                          is_leaf_takes_path: bool = False) -> list[Any]:
+    """[(path, leaf), ...]. `is_leaf` takes a node, or with `is_leaf_takes_path` path and node."""
+    return tree_flatten_with_path(tree, is_leaf, is_leaf_takes_path)[0]
 
 
-def tree_flatten_with_path(tree: Any, is_leaf: F | None = None, **_: Any) -> tuple[Any, PyTreeDef]:
+def tree_flatten_with_path(tree: Any, is_leaf: F | None = None,
+                           is_leaf_takes_path: bool = False) -> tuple[Any, PyTreeDef]:
     """([(path, leaf), ...], structure)."""
-    return tree_leaves_with_path(tree, is_leaf), tree_structure(tree, is_leaf)
+    out, said = list[Any](), list[bool]()    # said of every node in turn: the structure is theirs
+
+    def asked(*node: Any) -> bool:
+        said.append(is_leaf is not None and bool(is_leaf(*node[0 if is_leaf_takes_path else 1:])))
+        return said[-1]
+    _paths(tree, (), asked, out)
+    again = iter(said)
+    return out, tree_structure(tree, lambda _: next(again))
 
 
-def tree_map_with_path(f: F, tree: Any, *rest: Any, is_leaf: F | None = None, **_: Any) -> Any:
+def tree_map_with_path(f: F, tree: Any, *rest: Any, is_leaf: F | None = None,
+                       is_leaf_takes_path: bool = False) -> Any:
     """`f(path, leaf, ...)` at every leaf."""
-    found, treedef = tree_flatten_with_path(tree, is_leaf)
+    found, treedef = tree_flatten_with_path(tree, is_leaf, is_leaf_takes_path)
     others = [treedef.flatten_up_to(r) for r in rest]
     return treedef.unflatten([f(p, x, *more) for (p, x), *more in zip(found, *others,
                                                                        strict=True)])

@@ -129,7 +129,7 @@ def conv_general_dilated(lhs: Any, rhs: Any, window_strides: Any, padding: Any,
                          lhs_dilation: Any = None, rhs_dilation: Any = None,
                          dimension_numbers: Any = None, feature_group_count: int = 1,
                          batch_group_count: int = 1, precision: Any = None,
-                         preferred_element_type: Any = None, **_: Any) -> Any:
+                         preferred_element_type: Any = None, out_sharding: Any = None) -> Any:
     """A convolution (without a flip) over any number of axes, with strides, padding and dilation
     of both operands."""
     (x, w), weak = strict("conv_general_dilated", (lhs, rhs), False)
@@ -211,9 +211,11 @@ def _transposed_pads(k: int, s: int, padding: str) -> tuple[int, int]:
 
 
 def conv_transpose(lhs: Any, rhs: Any, strides: Any, padding: Any, rhs_dilation: Any = None,
-                   dimension_numbers: Any = None, transpose_kernel: bool = False, **kwargs: Any
-                   ) -> Any:
-    """The convolution that has a strided one's shapes the other way round."""
+                   dimension_numbers: Any = None, transpose_kernel: bool = False,
+                   precision: Any = None, preferred_element_type: Any = None,
+                   use_consistent_padding: bool = False) -> Any:
+    """The convolution that has a strided one's shapes the other way round. Padding in numbers is
+    that of the result's, or with `use_consistent_padding` that of the strided one."""
     x, w = as_array(lhs), as_array(rhs)
     n = x.ndim - 2
     if dimension_numbers is None:
@@ -225,14 +227,18 @@ def conv_transpose(lhs: Any, rhs: Any, strides: Any, padding: Any, rhs_dilation:
     wide = [(k - 1) * r + 1 for k, r in zip(sizes, down, strict=True)]
     pads = padding if not isinstance(padding, str) else [
         _transposed_pads(k, s, padding) for k, s in zip(wide, strides, strict=True)]
+    if use_consistent_padding and not isinstance(padding, str):
+        pads = [(k - 1 - a, k - 1 - b) for k, (a, b) in zip(wide, padding, strict=True)]
     if transpose_kernel:
         w = make(w.tensor.flip(tuple(d.rhs_spec[2:])).transpose(d.rhs_spec[0], d.rhs_spec[1]))
-    return conv_general_dilated(x, w, (1,) * n, pads, strides, down, d, **kwargs)
+    return conv_general_dilated(x, w, (1,) * n, pads, strides, down, d,
+                                preferred_element_type=preferred_element_type)
 
 
 def conv_general_dilated_patches(lhs: Any, filter_shape: Any, window_strides: Any, padding: Any,
                                  lhs_dilation: Any = None, rhs_dilation: Any = None,
-                                 dimension_numbers: Any = None, **_: Any) -> Any:
+                                 dimension_numbers: Any = None, precision: Any = None,
+                                 preferred_element_type: Any = None) -> Any:
     """The windows of an input, each flattened along the feature axis (channels first)."""
     x = as_array(lhs)
     d = conv_dimension_numbers(x.shape, (1,) * x.ndim, dimension_numbers)
@@ -243,7 +249,8 @@ def conv_general_dilated_patches(lhs: Any, filter_shape: Any, window_strides: An
     for i, axis in enumerate(d.rhs_spec):
         back[axis] = i
     return conv_general_dilated(x, make(kernel.permute(*back)), window_strides, padding,
-                                lhs_dilation, rhs_dilation, d, feature_group_count=channels)
+                                lhs_dilation, rhs_dilation, d, feature_group_count=channels,
+                                preferred_element_type=preferred_element_type)
 
 
 def _shape_of(f: Any, *shapes: Sequence[int]) -> tuple[int, ...]:

@@ -159,8 +159,11 @@ def lu_factor(a: Any, **_: Any) -> Any:
     return tuple(_lu(_make(_floating(a, "lu")))[:2])
 
 
-def lu_solve(lu_and_piv: Any, b: Any, trans: int = 0, **_: Any) -> Any:
-    """x with A x = b, from the factors of A."""
+def lu_solve(lu_and_piv: Any, b: Any, trans: int = 0, overwrite_b: bool = False,
+             check_finite: bool = True) -> Any:
+    """x with A x = b, from the factors of A; trans 1 transposes A, 2 conjugates it too."""
+    if trans not in (0, 1, 2):
+        raise ValueError(f"'trans' value must be 0, 1, or 2, got {trans}")
     packed, pivots = lu_and_piv
     (m, y), _w = _joined("lu_solve", (packed, b), floating=True)
     vector = y.ndim == 1
