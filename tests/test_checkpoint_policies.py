@@ -77,7 +77,9 @@ def selective(policy: Any, **options: Any) -> Callable[..., Any]:
     lambda ctx, op, *args, **attrs: CheckpointPolicy.MUST_CPU_OFFLOAD,
     policies.offload_dot_with_no_batch_dims("device", "pinned_host"),
     policies.dots_saveable, policies.nothing_saveable, policies.everything_saveable,
-    policies.dots_with_no_batch_dims_saveable], ids=str)
+    policies.dots_with_no_batch_dims_saveable],
+    ids=["names", "function", "nothing_named", "tanh", "prefer_save", "must_recompute",
+         "must_offload", "offload_dot", "dots", "nothing", "everything", "dots_no_batch"])
 def test_same_bits(policy: Any) -> None:
     for a, b in zip(gradients(selective(policy)), gradients(block), strict=True):
         np.testing.assert_array_equal(a, b)
