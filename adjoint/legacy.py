@@ -108,11 +108,10 @@ def set_default_tensor_type(t: Any) -> None:
     """`set_default_dtype` by the older type's name: `set_default_tensor_type(DoubleTensor)`."""
     warn("torch.set_default_tensor_type() is deprecated as of PyTorch 2.1, please use "
          "torch.set_default_dtype() and torch.set_default_device() as alternatives.")
-    name = t if isinstance(t, str) else f"{t.__module__}.{t.__name__}"
-    if "cuda." in name:
-        raise TypeError(f"type torch.cuda.{name.rpartition('.')[2]} not available. Torch not "
-                        "compiled with CUDA enabled: there is no CUDA device here")
-    dtype = LEGACY.get(name.rpartition(".")[2])
-    if dtype is None:
+    name = t if isinstance(t, str) else typename(t)
+    short = name.rpartition(".")[2]
+    if short not in LEGACY:
         raise ArgumentError(f"invalid type name {name!r}; use set_default_dtype(float64)")
-    set_default(np.dtype(to_numpy(dtype)))
+    if "cuda." in name:
+        CUDA[short]()                   # says why it is not there
+    set_default(np.dtype(to_numpy(LEGACY[short])))
