@@ -342,11 +342,11 @@ def store(op: Any, out: Any, arrays: Sequence[Any], attrs: dict[str, Any]) -> bo
 @functools.cache
 def both(first: Any, after: Any) -> Kernel | None:
     """The results of a pointwise op and of another one of its result, in one pass: the bits of each
-    by itself. `first` is a sum of operands: nothing fuses with it."""
+    by itself. `first` is a sum of operands: nothing fuses with it. Backward reads it first."""
     head = first.expression
     tail = _module("codegen").put(after.expression, {var(after.operands[0]): head})
     made: Kernel | None = _module("loops").pointwise(
-        f"{first.name}_{after.name}", first.operands, [head, tail], single=False)
+        f"{first.name}_{after.name}", first.operands, [head, tail], single=False, near=1)
     return made
 
 

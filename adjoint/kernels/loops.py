@@ -97,7 +97,8 @@ class Pointwise:
 
     def __init__(self, name: str, params: Sequence[str], exprs: Sequence[Expr],
                  keyword: Sequence[str], single: bool, table: launch.Table | None,
-                 returns: Sequence[int]) -> None:
+                 returns: Sequence[int], near: int) -> None:
+        self._near = near
         self._table, self._returns = table, None if single else tuple(returns)
         self.name, self.params, self.exprs = name, tuple(params), tuple(exprs)
         self.keyword, self.single = tuple(keyword), single
@@ -204,7 +205,8 @@ class Pointwise:
         scalars += self.keyword
         size = int(np.prod(shape, dtype=np.int64))
         big = lay.inner >= _LINE and "t" not in modes and codegen.streams(size * dtype.itemsize)
-        around = tuple(big and o is None for o in outs)
+        near = self._near if size * dtype.itemsize < llvm.cache_bytes() else 0
+        around = tuple(big and o is None and i >= near for i, o in enumerate(outs))
         together = _TOGETHER if size > 2 * _BLOCK and codegen.pairs(self.exprs) else 1
         job = _Job(self.exprs, names, scalars, [s[0] for s in stored], modes, len(lay.outer),
                    (codegen.storage(dtype) or ("", ""))[1], around, together)
@@ -216,7 +218,7 @@ class Pointwise:
 
 def pointwise(name: str, params: Sequence[str], exprs: Sequence[Expr], *,
               keyword: Sequence[str] = (), single: bool = True, table: launch.Table | None = None,
-              returns: Sequence[int] = ()) -> Pointwise | None:
+              returns: Sequence[int] = (), near: int = 0) -> Pointwise | None:
     """A function of arrays that computes all `exprs` in one pass over memory.
 
     It is called like the result of `expr.compile_numpy`: operands (arrays of one float dtype,
@@ -225,7 +227,8 @@ def pointwise(name: str, params: Sequence[str], exprs: Sequence[Expr], *,
     dtypes or the layout: then NumPy has to. `minimum` is the number of elements from which on
     it beats NumPy. None is returned where an expression has no generated code. Layouts of a
     few chunks of work are added to `table`, whose call then returns the results of the numbers
-    `returns` (-1: None).
+    `returns` (-1: None). The first `near` results will be read soon: they are not written around
+    the cache where one fits.
 
     >>> from adjoint.kernels.expr import trace, exp_
     >>> f = pointwise("f", ["x"], [trace(lambda x: exp_(-(x * x)))])
@@ -236,7 +239,7 @@ def pointwise(name: str, params: Sequence[str], exprs: Sequence[Expr], *,
     if not llvm.available() or not codegen.can_lower(exprs):
         return None
     return Pointwise(name, params, exprs, keyword, single, table,
-                     returns or range(len(exprs)))
+                     returns or range(len(exprs)), near)
 
 
 @functools.cache
