@@ -241,3 +241,19 @@ def test_dtypes_of_draws_and_masked_variances() -> None:
     mask = ad.tensor([[True], [False]])
     with pytest.raises(ValueError, match="fully masked out rows"):
         ad.masked.median(ad.ones(3, 2, 1, dtype=ad.int64), 2, mask=mask)
+
+
+def test_integers_integrate_in_their_own_range() -> None:
+    """F15: areas of integers over integers wrap as PyTorch's do, and are halved once summed."""
+    y = ad.tensor([[2, 5, 5], [9, 3, 1]], dtype=ad.uint8)
+    assert ad.trapezoid(y, y).tolist() == [10.5, 216.0]
+    assert ad.cumulative_trapezoid(y, y).tolist() == [[10.5, 10.5], [92.0, 216.0]]
+    assert ad.trapezoid(y, y.double()).tolist() == [10.5, -40.0]
+
+
+def test_hardtanh_of_unsigned_takes_limits_that_round_to_zero() -> None:
+    """F15: only a limit that is still negative as an integer is refused."""
+    y = ad.tensor([0, 5], dtype=ad.uint8)
+    assert ad.nn.functional.hardtanh(y, -0.5, 2.5).tolist() == [0, 2]
+    with pytest.raises(RuntimeError, match="negative limits"):
+        ad.nn.functional.hardtanh(y, -1.0, 2.0)

@@ -187,7 +187,7 @@ def hardtanh(input: Any, min_val: float = -1.0, max_val: float = 1.0,
     need_kernel("Bool inputs not supported for hardtanh", "b", input)
     if min_val > max_val:
         raise ArgumentError(f"min_val cannot be greater than max_val: {min_val} > {max_val}")
-    if dtype_of(input).kind == "u" and min_val < 0:
+    if dtype_of(input).kind == "u" and int(min_val) < 0:
         raise ArgumentError("cannot do hardtanh on an unsigned type with negative limits: "
                             f"min_val={min_val}")
     if dtype_of(input).kind in "iu":

@@ -508,14 +508,22 @@ def _strips(y: Any, x: Any, dx: float, d: int) -> Any:
     """The areas between neighbouring samples along axis d."""
     from adjoint.ops.pointwise import add, mul
     k = y.shape[d] - 1
-    mean = mul(add(narrow_op(y, dim=d, start=0, length=k),
-                   narrow_op(y, dim=d, start=1, length=k)), 0.5)
+    both = add(narrow_op(y, dim=d, start=0, length=k), narrow_op(y, dim=d, start=1, length=k))
     if x is None:
-        return mul(mean, dx)
+        return mul(mul(both, 0.5), dx)
     step = diff(x, dim=0 if len(x.shape) == 1 else d - len(y.shape) + len(x.shape))
     if len(x.shape) == 1:
         step = reshape(step, (k, *(1,) * (len(y.shape) - d - 1)))
-    return mul(mean, step)
+    if dtype_of(both).kind in "iu" and dtype_of(step).kind in "iu":
+        return mul(both, step)              # in the integers' own range: halved once summed
+    return mul(mul(both, 0.5), step)
+
+
+def _halved(total: Any, y: Any, x: Any) -> Any:
+    """What sums of `_strips` still lack: the half, where samples and places are integers."""
+    from adjoint.ops.pointwise import mul
+    whole = x is not None and dtype_of(y).kind in "iu" and dtype_of(x).kind in "iu"
+    return mul(total, 0.5) if whole else total
 
 
 @public(method=False)
@@ -526,7 +534,7 @@ def trapezoid(y: Any, x: Any = None, *, dx: float = 1.0, dim: int = -1) -> Any:
                 y)
     from adjoint.ops.reduce import sum_op
     d = one_dim(y, dim)
-    return sum_op(_strips(y, x, dx, d), dim=(d,), keepdim=False)
+    return _halved(sum_op(_strips(y, x, dx, d), dim=(d,), keepdim=False), y, x)
 
 
 @public(method=False)
@@ -543,7 +551,7 @@ def cumulative_trapezoid(y: Any, x: Any = None, *, dx: float = 1.0, dim: int = -
     need_kernel("cumulative_trapezoid: received a bool input for `x` or `y`, but bool is not "
                 "supported", "b", y)
     d = one_dim(y, dim)
-    return cumsum_op(_strips(y, x, dx, d), dim=d)
+    return _halved(cumsum_op(_strips(y, x, dx, d), dim=d), y, x)
 
 
 __all__ = ["cumsum", "diff", "median", "sort", "topk", "unique"]
