@@ -1,4 +1,4 @@
-"""`torch._subclasses` and `torch.fx.experimental.proxy_tensor`: what libraries ask about tensors
+"""`torch._subclasses`: what libraries ask about tensors
 that stand for others while a program is compiled. None is made here."""
 from __future__ import annotations
 
@@ -15,7 +15,3 @@ class FakeTensor:
 def is_fake(x: Any) -> bool:
     """False: no tensor stands for another."""
     return isinstance(x, FakeTensor)
-
-
-def get_proxy_mode() -> None:
-    """None: nothing is being traced."""

@@ -33,7 +33,7 @@ RENAMED = {
     "torch.fx._symbolic_trace": "adjoint.fx.tracer",
     "torch.fx._compatibility": "adjoint.fx.tracer",
     "torch.fx.experimental": "adjoint.fx",
-    "torch.fx.experimental.proxy_tensor": "adjoint._subclasses",
+    "torch.fx.experimental.proxy_tensor": "adjoint.fx.proxy_tensor",
     "torch.distributions.exp_family": "adjoint.distributions.distribution",
     "torch.autograd.profiler_util": "adjoint.profiler.events",
     "torch.jit.annotations": "typing",

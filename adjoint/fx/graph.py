@@ -13,7 +13,7 @@ from typing import Any, Literal, NamedTuple, Union, get_args, get_origin
 
 import adjoint
 from adjoint.base.errors import ArgumentError
-from adjoint.fx.node import Node, NodeList, map_arg, qualified_name, type_name
+from adjoint.fx.node import Node, NodeList, call_name, map_arg, qualified_name, type_name
 
 _INFIX = {"add": "+", "sub": "-", "mul": "*", "truediv": "/", "floordiv": "//", "mod": "%",
           "pow": "**", "matmul": "@", "lt": "<", "le": "<=", "gt": ">", "ge": ">=", "eq": "==",
@@ -79,8 +79,7 @@ class Graph:
                     name: str | None = None, type_expr: Any = None) -> Node:
         """A node at the place of insertion."""
         if name is None:
-            name = target.replace(".", "_") if isinstance(target, str) else qualified_name(
-                target).rpartition(".")[2]
+            name = call_name(target)
         node = Node(self, self._name(name), op, target, args or (), kwargs or {}, type_expr)
         self._order.insert(len(self._order) if self._at is None else self._at(), node)
         self._known.add(node)
@@ -302,6 +301,14 @@ def attribute_of(module: Any, path: str) -> Any:
     return found
 
 
+def _operator(name: str) -> Any:
+    """What `torch.ops.<namespace>.<name>.<overload>` is; None where there is nothing."""
+    found: Any = adjoint
+    for part in name.split(".")[1:]:
+        found = getattr(found, part, None)
+    return found
+
+
 class _Writer:
     """Python text of a graph: a statement per node; values are let go after their last use."""
 
@@ -397,7 +404,9 @@ class _Writer:
 
     def function(self, f: Any) -> str:
         name = qualified_name(f)
-        if name.startswith("torch.") or hasattr(builtins, name):
+        operator = name.startswith("torch.ops.")
+        if operator and _operator(name) == f or not operator and (
+                name.startswith("torch.") or hasattr(builtins, name)):
             return name
         return self.known(name.replace(".", "_").replace("<", "_").replace(">", "_"), f)
 

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin
 
 import adjoint
 from adjoint.base.errors import AssertedError
+from adjoint.core.dispatch import Named
+from adjoint.core.op import Op
 from adjoint.overrides import resolve_name
 
 if TYPE_CHECKING:
@@ -44,7 +46,23 @@ def qualified_name(f: Any) -> str:
         return name
     if getattr(operator, name, None) is f:
         return f"operator.{name}"
+    if isinstance(f, (Op, Named)):
+        return f"torch.ops.{f}"
     return resolve_name(f) or f"{f.__module__}.{getattr(f, '__qualname__', name)}"
+
+
+def call_name(target: Any) -> str:
+    """What the node of a call is called: the method or function; of an operator without overload.
+
+    >>> import adjoint as ad
+    >>> call_name(ad.relu), call_name(ad.ops.aten.mm.default)
+    ('relu', 'mm')
+    """
+    if isinstance(target, str):
+        return target.replace(".", "_")
+    if isinstance(target, (Op, Named)):
+        return str(target).split(".")[1]
+    return qualified_name(target).rpartition(".")[2]
 
 
 def type_name(t: Any) -> str:
@@ -250,4 +268,4 @@ class NodeList:
         return NodeList(self._graph, not self._backwards)
 
 
-__all__ = ["Argument", "Node", "map_aggregate", "map_arg", "type_name"]
+__all__ = ["Argument", "Node", "call_name", "map_aggregate", "map_arg", "type_name"]
