@@ -24,7 +24,7 @@ _Map = Callable[[Any], Any]
 def _linear(A: Any) -> _Map:
     """The map of a function or of a square matrix."""
     if callable(A):
-        return A                                                     # type: ignore[no-any-return]
+        return A
     if not hasattr(A, "shape") or not hasattr(A, "ndim"):
         raise TypeError(f"linear operator must be either a function or ndarray: {A}")
     if A.ndim != 2 or A.shape[0] != A.shape[1]:
