@@ -32,8 +32,10 @@ ULP: dict[str, tuple[float, float]] = {
     "acosh": (0.6, 2.0), "atanh": (0.6, 2.0), "asin": (2.5, 1.0), "acos": (2.0, 1.0),
     "atan": (2.0, 1.0),
 }
-_EXP32 = (0.00019891080463998843, 0.0013933730715792083, 0.008333310844647862,
-          0.04166646419740569, 0.16666666681704215, 0.5)
+_EXP32 = (0.0013863778440281749, 0.00836748443543911, 0.041667237877845764,
+          0.16666534543037415, 0.5)            # within 3.9e-9 of exp(r), |r| <= ln(2) / 2
+_EXPM1_32 = (0.00019891080463998843, 0.0013933730715792083, 0.008333310844647862,
+             0.04166646419740569, 0.16666666681704215, 0.5)
 _EXP64 = (1.6086677666787362e-10, 2.091821231913398e-09, 2.5052070959803662e-08,
           2.755726307730941e-07, 2.7557319247344507e-06, 2.480158733663095e-05,
           0.00019841269841263252, 0.0013888888888879004, 0.008333333333333333,
@@ -62,11 +64,6 @@ _SIN64 = (1.5917848524808262e-10, -2.5051127944014188e-08, 2.755731608381636e-06
 _COS64 = (4.745804889760674e-14, -1.1470459749675607e-11, 2.087675578389404e-09,
           -2.7557319221382114e-07, 2.4801587301584618e-05, -0.0013888888888888887,
           0.041666666666666664)
-_ATAN32 = (-0.0009362994719496015, 0.00620725453378005, -0.019261081322765883,
-           0.038327445983064846, -0.05760716083128117, 0.0741749696430051, -0.09036742342070782,
-           0.1110470678864422, -0.14285317963907304, 0.19999990275947271, -0.33333333293301176)
-_ASIN32 = (0.03369084720283012, 0.017149238357677253, 0.03110066273549457, 0.04459940152851218,
-           0.07500094543497424, 0.16666666337430908)
 _LN2 = {"float": (0.6931471824645996, -1.9046542121259336e-09),
         "double": (0.6931471805599453, 2.3190468138462996e-17)}
 _LN2_TRUNC = {"float": (0.693145751953125, 1.4286068203094173e-06),
@@ -74,6 +71,7 @@ _LN2_TRUNC = {"float": (0.693145751953125, 1.4286068203094173e-06),
 _PIO2 = {"float": (1.5707963705062866, -4.371138828673793e-08, -1.7151245100058819e-15),
          "double": (1.5707963267948966, 6.123233995736766e-17, -1.4973849048591698e-33)}
 _MAGIC = {"float": 1.5 * 2**23, "double": 1.5 * 2**52}
+_SOME = {"float": 30, "double": 60}      # a power of 2 from there is normal, so are sums with it
 _BITS = {"float": (23, 127, 0x7FFFFFFF, -0x80000000),
          "double": (52, 1023, 2**63 - 1, -2**63)}
 
@@ -97,13 +95,18 @@ def apply(f: Function, name: str, *args: Value) -> Value:
 def _made(name: str, base: str) -> Emit | None:
     """What emits the function for floats of that width; None for the C library's."""
     make = _FUNCTIONS.get(name)
-    if make is None and base == "float":
-        make = _SINGLE.get(name)
+    if make is None and base == "float" and name in SINGLE:
+        return _loaded("single_ir", name)
     if make is None and name in RARE:
-        make = importlib.import_module("adjoint.kernels.rare_ir").FUNCTIONS[name]
-        return _in_double(make) if base == "float" and name != "nextafter" else make
+        make = _loaded("rare_ir", name)
+        return in_double(make) if base == "float" and name != "nextafter" else make
     if make is None and name not in LIBM:
         raise KeyError(name)
+    return make
+
+
+def _loaded(module: str, name: str) -> Emit:
+    make: Emit = importlib.import_module(f"adjoint.kernels.{module}").FUNCTIONS[name]
     return make
 
 
@@ -134,53 +137,75 @@ def _clamp(f: Function, x: Value, lo: float, hi: float) -> Value:
 def _scale(f: Function, x: Value, n: Value, raw: Value) -> Value:
     """x * 2^n for integral n, right down to subnormal results.
 
-    `raw` = n plus the magic constant, whose low bits hold n.
+    `raw` = n plus the magic constant, whose low bits hold n. Two powers of 2: what n asks for but
+    for some, which the other gives back.
     """
     base, whole = element(x.ty), lanes(x.ty)
     if llvm.vector_bits() == 512 and (whole, base) in ((32, "float"), (16, "double")):
         parts = [[f.shuffle(v, v, range(at, at + whole // 2)) for v in (x, n, raw)]
                  for at in (0, whole // 2)]
         return f.shuffle(_scale(f, *parts[0]), _scale(f, *parts[1]), range(whole))
-    if llvm.vector_bits() == 512 and (lanes(x.ty), base) in ((16, "float"), (8, "double")):
+    if _scales_in_one(x):
         kind, mask = ("ps", "i16") if base == "float" else ("pd", "i8")
         name = f"llvm.x86.avx512.mask.scalef.{kind}.512"
         f.code.declare(name, f"declare {x.ty} @{name}({x.ty}, {x.ty}, {x.ty}, {mask}, i32)")
         return f.emit(x.ty, f"call {x.ty} @{name}({x.ty} {x.ref}, {x.ty} {n.ref}, {x.ty} "
                             f"zeroinitializer, {mask} -1, i32 4)")
     shift, bias, _, _ = _BITS[base]
-    k = f.bits(raw, _int(x.ty)) - f.bits(f.const(x.ty, _MAGIC[base]), _int(x.ty))
-    half = f.emit(k.ty, f"ashr {k.ty} {k.ref}, {f.const(k.ty, 1).ref}")
-    for part in (half, k - half):
-        x = x * f.bits((part + bias) << shift, x.ty)
-    return x
+    some, down = _SOME[base], n.compare("olt", 0.0)
+    add = f.select(down, f.const(_int(x.ty), (bias + some) << shift),
+                   f.const(_int(x.ty), (bias - some) << shift))
+    first = f.bits((f.bits(raw, _int(x.ty)) << shift) + add, x.ty)
+    return x * first * f.select(down, f.const(x.ty, 2.0 ** -some), f.const(x.ty, 2.0 ** some))
 
 
-def _reduce_exp(f: Function, x: Value) -> tuple[Value, Value, Value]:
-    """(n, raw, r) with x = n ln 2 + r."""
+def _scales_in_one(x: Value) -> bool:
+    """Whether the CPU multiplies by powers of 2 in one instruction."""
+    return llvm.vector_bits() == 512 and (lanes(x.ty), element(x.ty)) in (
+        (16, "float"), (8, "double"), (32, "float"), (16, "double"))
+
+
+def _reduce_exp(f: Function, x: Value, offset: int = 0) -> tuple[Value, Value, Value]:
+    """(n, raw, r) with x = n ln 2 + r; the low bits of `raw` hold n + offset."""
     base = element(x.ty)
-    raw = f.fma(x, 1 / math.log(2), _MAGIC[base])
-    n = raw - _MAGIC[base]
+    magic = _MAGIC[base] + offset
+    raw = f.fma(x, 1 / math.log(2), magic)
+    n = raw - magic
     high, low = _LN2[base]
     r = f.fma(n, -high, x)
     return n, raw, f.fma(n, -low, r)
 
 
+def _power(f: Function, x: Value, raw: Value) -> Value:
+    """2^n as x has it, where the low bits of `raw` hold n plus the bias of exponents."""
+    return f.bits(f.bits(raw, _int(x.ty)) << _BITS[element(x.ty)][0], x.ty)
+
+
+def _exp_poly(f: Function, r: Value) -> Value:
+    return f.poly(r, (*(_EXP32 if element(r.ty) == "float" else _EXP64), 1.0, 1.0))
+
+
 def _expm1_poly(f: Function, r: Value) -> Value:
-    q = f.poly(r, _EXP32 if element(r.ty) == "float" else _EXP64)
-    return f.fma(q, r * r, r)
+    return f.fma(f.poly(r, _EXPM1_32 if element(r.ty) == "float" else _EXP64), r * r, r)
 
 
 def _exp(f: Function, x: Value) -> Value:
     lo, hi = (-104.0, 89.0) if element(x.ty) == "float" else (-746.0, 710.0)
     n, raw, r = _reduce_exp(f, _clamp(f, x, lo, hi))
-    return _scale(f, _expm1_poly(f, r) + 1.0, n, raw)
+    return _scale(f, _exp_poly(f, r), n, raw)
 
 
 def _exp_negative(f: Function, x: Value) -> Value:
     """exp(x) for x <= 0 (softmax, sigmoid); results below the normal numbers become 0 or tiny."""
-    lo = f.const(x.ty, -104.0 if element(x.ty) == "float" else -746.0)
-    n, raw, r = _reduce_exp(f, f.select(x.compare("olt", lo), lo, x))
-    return _scale(f, _expm1_poly(f, r) + 1.0, n, raw)
+    base = element(x.ty)
+    lo = f.const(x.ty, -104.0 if base == "float" else -746.0)
+    x = f.select(x.compare("olt", lo), lo, x)
+    if _scales_in_one(x):
+        n, raw, r = _reduce_exp(f, x)
+        return _scale(f, _exp_poly(f, r), n, raw)
+    some = _SOME[base]
+    _, raw, r = _reduce_exp(f, x, _BITS[base][1] + some)
+    return _exp_poly(f, r) * _power(f, x, raw) * 2.0 ** -some
 
 
 def _exp2(f: Function, x: Value) -> Value:
@@ -193,18 +218,16 @@ def _exp2(f: Function, x: Value) -> Value:
     part = x - n
     top = part * high
     r = top + f.fma(part, low, f.fma(part, high, -top))
-    return _scale(f, _expm1_poly(f, r) + 1.0, n, raw)
+    return _scale(f, _exp_poly(f, r), n, raw)
 
 
 def _expm1(f: Function, x0: Value) -> Value:
     base = element(x0.ty)
     lo, hi = (-20.0, 89.0) if base == "float" else (-40.0, 710.0)
-    shift, bias, _, _ = _BITS[base]
     x = _clamp(f, x0, lo, hi)
-    n, raw, r = _reduce_exp(f, x)
+    _, raw, r = _reduce_exp(f, x, _BITS[base][1] - 1)
     p = _expm1_poly(f, r)
-    k = f.bits(raw, _int(x.ty)) - f.bits(f.const(x.ty, _MAGIC[base]), _int(x.ty))
-    s = f.bits((k + (bias - 1)) << shift, x.ty)  # 2^(n-1): n may be one above the exponents
+    s = _power(f, x, raw)                        # 2^(n-1): n may be one above the exponents
     y = f.fma(s, p, s - 0.5) * 2.0
     return f.select(x0.compare("oeq", 0.0), x0, y)
 
@@ -267,18 +290,10 @@ def _log1p(f: Function, x: Value) -> Value:
     return f.select(_abs(f, x).compare("olt", tiny), x, y)
 
 
-def _times_log(scale: float) -> Emit:
-    """scale log2(x) of float32, through float64."""
-    def emit(f: Function, x: Value) -> Value:
-        y = _wide_log2(f, f.cast("fpext", x, vec(lanes(x.ty), "double"))) * scale
-        return _log_special(f, x, f.cast("fptrunc", y, x.ty))
-    return emit
-
-
 def _sigmoid(f: Function, x: Value) -> Value:
     e = apply(f, "exp_negative", -_abs(f, x))
-    top = f.select(x.compare("oge", 0.0), f.const(x.ty, 1.0), e)
-    return top / (e + 1.0)
+    negative = f.bits(x, _int(x.ty)).compare("slt", 0)
+    return f.select(negative, e, f.const(x.ty, 1.0)) / (e + 1.0)
 
 
 def _tanh(f: Function, x: Value) -> Value:
@@ -292,11 +307,8 @@ def _tanh(f: Function, x: Value) -> Value:
 
 def _expm1_small(f: Function, x: Value) -> Value:
     """expm1 for 0 <= x < 80."""
-    base = element(x.ty)
-    shift, bias, _, _ = _BITS[base]
-    n, raw, r = _reduce_exp(f, x)
-    k = f.bits(raw, _int(x.ty)) << shift
-    s = f.bits(k + (bias << shift), x.ty)
+    _, raw, r = _reduce_exp(f, x, _BITS[element(x.ty)][1])
+    s = _power(f, x, raw)
     return f.fma(s, _expm1_poly(f, r), s - 1.0)
 
 
@@ -455,97 +467,12 @@ def _pow32(f: Function, x: Value, y: Value) -> Value:
     return f.select(one, f.const(x.ty, 1.0), z)
 
 
-def _in_double(make: Emit) -> Emit:
+def in_double(make: Emit) -> Emit:
     """A float32 function computed by `make` in float64 and rounded once."""
     def emit(f: Function, *xs: Value) -> Value:
         wide = vec(lanes(xs[0].ty), "double")
         return f.cast("fptrunc", make(f, *(f.cast("fpext", x, wide) for x in xs)), xs[0].ty)
     return emit
-
-
-def _sinh(f: Function, x: Value) -> Value:
-    t = apply(f, "expm1", _clamp(f, _abs(f, x), 0.0, 300.0))
-    return _like(f, (t + t / (t + 1.0)) * 0.5, x)
-
-
-def _cosh(f: Function, x: Value) -> Value:
-    e = apply(f, "exp", _clamp(f, _abs(f, x), 0.0, 300.0))
-    return (e + 1.0 / e) * 0.5
-
-
-def _asinh(f: Function, x: Value) -> Value:
-    a = _abs(f, x)
-    y = apply(f, "log1p", a + a * a / (f.intrinsic("sqrt", f.fma(a, a, 1.0)) + 1.0))
-    return _like(f, f.select(a.compare("olt", math.inf), y, a), x)
-
-
-def _acosh(f: Function, x: Value) -> Value:
-    t = x - 1.0
-    y = apply(f, "log1p", t + f.intrinsic("sqrt", t * (t + 2.0)))
-    return f.select(t.compare("oge", 0.0), y, f.const(x.ty, math.nan))
-
-
-def _atanh(f: Function, x: Value) -> Value:
-    a = _abs(f, x)
-    return _like(f, apply(f, "log1p", a * 2.0 / (1.0 - a)) * 0.5, x)
-
-
-def _turn(f: Function, size: float, y: Value) -> Value:
-    """size * pi/2 - y for float32 values."""
-    high, low = _PIO2["float"][:2]
-    return f.const(y.ty, size * high) - (y - size * low)
-
-
-def _atan_unit(f: Function, t: Value) -> Value:
-    """atan for 0 <= t <= 1."""
-    z = t * t
-    return f.fma(f.poly(z, _ATAN32) * z, t, t)
-
-
-def _atan(f: Function, x: Value) -> Value:
-    a = _abs(f, x)
-    over = a.compare("ogt", 1.0)
-    y = _atan_unit(f, f.select(over, 1.0 / a, a))
-    return _like(f, f.select(over, _turn(f, 1.0, y), y), x)
-
-
-def _atan2(f: Function, y: Value, x: Value) -> Value:
-    a, b = _abs(f, y), _abs(f, x)
-    steep = a.compare("ogt", b)
-    low, high = f.select(steep, b, a), f.select(steep, a, b)
-    t = f.select(high.compare("oeq", 0.0), high, low / high)
-    t = f.select(low.compare("oeq", math.inf), f.const(x.ty, 1.0), t)
-    r = _atan_unit(f, t)
-    r = f.select(steep, _turn(f, 1.0, r), r)
-    r = f.select(f.bits(x, _int(x.ty)).compare("slt", 0), _turn(f, 2.0, r), r)
-    return f.select(y.compare("uno", x), x + y, _like(f, r, y))
-
-
-def _asin_near(f: Function, a: Value) -> tuple[Value, Value]:
-    """(0 <= a <= 1 is below 1/2, asin(a) if so, else asin(sqrt((1 - a) / 2)))."""
-    near = a.compare("olt", 0.5)
-    z = f.select(near, a * a, (1.0 - a) * 0.5)
-    s = f.select(near, a, f.intrinsic("sqrt", z))
-    return near, f.fma(f.poly(z, _ASIN32) * z, s, s)
-
-
-def _asin(f: Function, x: Value) -> Value:
-    near, y = _asin_near(f, _abs(f, x))
-    return _like(f, f.select(near, y, _turn(f, 1.0, y * 2.0)), x)
-
-
-def _acos(f: Function, x: Value) -> Value:
-    near, y = _asin_near(f, _abs(f, x))
-    negative = x.compare("olt", 0.0)
-    far = f.select(negative, _turn(f, 2.0, y * 2.0), y * 2.0)
-    return f.select(near, _turn(f, 1.0, _like(f, y, x)), far)
-
-
-def _hypot(f: Function, x: Value, y: Value) -> Value:
-    a, b = _abs(f, x), _abs(f, y)
-    found = f.intrinsic("sqrt", f.fma(a, a, b * b))
-    inf = f.const(x.ty, math.inf)
-    return f.select(a.compare("oeq", inf) | b.compare("oeq", inf), inf, found)
 
 
 def _fmod(f: Function, a: Value, b: Value) -> Value:
@@ -582,14 +509,9 @@ _FUNCTIONS: dict[str, Emit] = {
     "maximum": lambda f, x, y: f.intrinsic("maximum", x, y),
     "minimum": lambda f, x, y: f.intrinsic("minimum", x, y),
 }
-_SINGLE: dict[str, Emit] = {       # float32 alone; the C library has the others
-    "tan": _in_double(lambda f, x: apply(f, "sin", x) / apply(f, "cos", x)),
-    "sinh": _in_double(_sinh), "cosh": _in_double(_cosh),
-    "asinh": _in_double(_asinh), "acosh": _in_double(_acosh), "atanh": _in_double(_atanh),
-    "hypot": _in_double(_hypot), "asin": _asin, "acos": _acos,
-    "atan": _atan, "atan2": _atan2, "log2": _times_log(1.0), "log10": _times_log(math.log10(2)),
-}
-RARE = frozenset(       # (loaded when used)
+SINGLE = frozenset(     # float32 alone; the C library has the others (loaded when used, as RARE)
+    "tan sinh cosh asinh acosh atanh hypot asin acos atan atan2 log2 log10".split())
+RARE = frozenset(
     "erfc lgamma digamma trigamma erfinv ndtri ndtr log_ndtr i0 i1 i0e i1e hypot nextafter log2 "
     "log10".split())
 LIBM = frozenset("tan asin acos atan sinh cosh asinh acosh atanh atan2 hypot fmod".split())

@@ -448,13 +448,14 @@ class Job(NamedTuple):
 
     def _singly(self, f: Function, row_at: Callable[[Value], list[Value]], room: Any, out: Value,
                 c0: Value, c1: Value, n: int) -> None:
-        """Eight rows one after the other, joined as eight at once would be: pairs of rows lie in
+        """Eight rows one after the other, added as eight at once would be: pairs of rows lie in
         `room` until all are there. One text reads them all, so that the CPU sees one stream."""
         op, register = _op(self.how[0]), self.register
 
         def row(i: Value, _: list[Value]) -> list[Value]:
             sums = f.at(room, register, i / 2 * _COLUMNS - c0)
-            second = f.splat((i & 1).compare("ne", 0), n)
+            odd = f.i64(0) - (i & 1)                           # all bits, or none
+            second = f.splat(odd if register == "double" else f.cast("trunc", odd, "i32"), n)
             here, later = row_at(i), row_at(i + 1)
 
             def columns(j: Value, mask: Value | None, _: list[Value]) -> list[Value]:
@@ -463,8 +464,8 @@ class Job(NamedTuple):
                 v, = self._values(f, here, here, {}, j, c1, mask, n)    # (all contiguous)
                 self._keep(f, v, here, j, mask)
                 q = f.at(sums, register, j)
-                joined = f.join(op, f.load(q, v.ty, mask=mask), v)
-                f.store(f.select(second, joined, v), q, mask=mask)
+                before = f.bits(f.load(q, v.ty, mask=mask), second.ty) & second
+                f.store(f.join("add", f.bits(before, v.ty), v), q, mask=mask)
                 return []
             f.vector_loop(c0, c1, n, [], columns)
             return []

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from adjoint.kernels import codegen, llvm, mathlib, special, threads
+from adjoint.kernels import codegen, llvm, mathlib, threads
 from adjoint.kernels.codegen import Frame
 from adjoint.kernels.ir import Function, Value, vec
 from adjoint.kernels.loops import geometry
@@ -28,11 +28,22 @@ CHUNK = 1 << 16
 EVERY = 1 << 32
 _LANES = 8
 
+
+def _erf(x: Any) -> Any:
+    """erf in the precision of x: a series of terms of one sign (Abramowitz and Stegun 7.1.6)."""
+    a = np.minimum(abs(x), 7)
+    term = total = 2 * a * np.exp(-a * a) / np.sqrt(np.arctan(a * 0 + 1) * 4)
+    for n in range(1, 200):
+        term = term * (2 * a * a / (2 * n + 1))
+        total = total + term
+    return np.copysign(np.where(a < 7, total, a / a), x)
+
+
 REFERENCE: dict[str, Callable[..., Any]] = {
     "exp": np.exp, "exp2": np.exp2, "expm1": np.expm1, "log": np.log, "log2": np.log2,
     "log10": np.log10, "log1p": np.log1p, "tanh": np.tanh, "sin": np.sin, "cos": np.cos,
     "sqrt": np.sqrt, "rsqrt": lambda x: 1 / np.sqrt(x), "sigmoid": lambda x: 1 / (1 + np.exp(-x)),
-    "logsigmoid": lambda x: np.minimum(x, 0) - np.log1p(np.exp(-abs(x))), "erf": special.erf,
+    "logsigmoid": lambda x: np.minimum(x, 0) - np.log1p(np.exp(-abs(x))), "erf": _erf,
     "tan": np.tan, "sinh": np.sinh, "cosh": np.cosh, "asinh": np.arcsinh, "acosh": np.arccosh,
     "atanh": np.arctanh, "asin": np.arcsin, "acos": np.arccos, "atan": np.arctan,
 }
@@ -151,7 +162,7 @@ def check_reference(name: str, count: int = 100_000) -> float:
     got = np.empty_like(x)
     kernel(threads.entry(), geometry([1, x.size])[1], x, got)
     with np.errstate(all="ignore"):
-        want = REFERENCE[name](x.astype(np.longdouble) if name != "erf" else x)
+        want = REFERENCE[name](x.astype(np.longdouble))
         rounded = want.astype(np.float64)
         finite = np.isfinite(rounded) & np.isfinite(got)
         unit = np.spacing(np.maximum(abs(np.where(finite, rounded, 1)), np.finfo(float).tiny))
