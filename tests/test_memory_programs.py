@@ -3,6 +3,8 @@ every event, however often their ops have run before."""
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -217,3 +219,16 @@ def test_what_hangs_on_values_is_not_said_to_be_exact() -> None:
     x, few = ad.randn(64, 64), ad.randn(100)
     assert not ad.memory.predict(lambda: ad.isin(x, few)).exact
     assert ad.memory.predict(lambda: x.sort()).exact
+
+
+@pytest.mark.parametrize("draw", ["ad.randperm(20)", "ad.empty(()).random_()", "ad.randn(7)"])
+def test_the_first_draw_of_a_process(draw: str) -> None:
+    """Machine code is made at the first call: what that takes is not the step's."""
+    program = ("import gc; import adjoint as ad; gc.collect(); gc.disable()\n"
+               f"step = lambda: {draw}\n"
+               "predicted = ad.memory.predict(step)\n"
+               "with ad.memory.track(step) as measured: step()\n"
+               "assert predicted.tops == measured.tops, (predicted.tops, measured.tops)\n")
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True,
+                          timeout=120)
+    assert done.returncode == 0, done.stderr

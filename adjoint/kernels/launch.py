@@ -52,8 +52,8 @@ def entry(name: str, body: int, arrays: int, integers: int, reals: int) -> Entry
     here = machine()
     if here is None or 1 + arrays + integers + reals > ir.MAX_SLOTS:
         return functools.partial(_start, body, arrays, integers)
-    words = np.array([arrays, integers, reals, body, id(np.ndarray)], np.int64)
-    return builtin.make(name, here.kernel, words.tobytes())
+    words = words_of([arrays, integers, reals, body, id(np.ndarray)])
+    return builtin.make(name, here.kernel, bytes(words))
 
 
 def _start(body: int, arrays: int, integers: int, run: int, geometry: int,
