@@ -473,6 +473,16 @@ def held(number: Any, dtype: np.dtype[Any]) -> Any:
     return fitting(int(number), dtype) if kind in "iu" else number
 
 
+def number_for(name: str, word: str, position: int, value: Any, dtype: np.dtype[Any]) -> Any:
+    """A number as an argument of that dtype; a tensor with axes is none, one without is read."""
+    if hasattr(value, "shape") and not isinstance(value, np.generic):
+        if len(value.shape):
+            raise DTypeError(f"{name}(): argument '{word}' (position {position}) must be Number, "
+                             f"not {type(value).__name__}")
+        value = value if getattr(value, "level", 0) else value.item()
+    return held(value, dtype)
+
+
 def is_of(dtype: np.dtype[Any], kinds: str) -> bool:
     """Whether a dtype is of one of these kinds: those of NumPy (b, i, u, f, c), h for floats of 16
     bits, s for signed integers of fewer than 64."""

@@ -193,11 +193,22 @@ def trigamma(x: Any) -> Any:
 
 
 def polygamma(n: int, x: Any) -> Any:
-    """The n-th derivative of digamma, elementwise, n >= 0; x > 0 for n >= 2."""
+    """The n-th derivative of digamma, elementwise, n >= 0."""
     if n < 2:
         return trigamma(x) if n else digamma(x)
     with np.errstate(all="ignore"):
-        return through_float64(lambda v: _polygamma64(n, v), x)
+        return through_float64(lambda v: _polygamma_anywhere(n, v), x)
+
+
+def _polygamma_anywhere(n: int, x: Array) -> Array:
+    """Left of 0 by the sum over all integers, which is periodic, less what lies beyond x."""
+    below = x <= 0
+    right = _polygamma64(n, np.where(below, 1.0 - x, x))
+    if not below.any():
+        return right
+    part = np.where(below, x - np.floor(x), 0.5)
+    around = _polygamma64(n, part) - (-1.0) ** n * _polygamma64(n, 1.0 - part)
+    return np.where(below, around + (-1.0) ** n * right, right)
 
 
 _NEAR = ((2509.0809287301226727, 33430.575583588128105, 67265.770927008700853,

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from adjoint.base.dtypes import I64, lacking, promote_dtypes, scalar_type, to_numpy
+from adjoint.base.dtypes import I64, is_inexact, lacking, promote_dtypes, scalar_type, to_numpy
 from adjoint.base.errors import ArgumentError, DTypeError, NoKernel, NotSupported, ShapeError
 from adjoint.core.autocast import in_float32
 from adjoint.core.modes import not_replayed, warn
@@ -390,14 +390,14 @@ def block_diag(*tensors: Any) -> Any:
 def vander(x: Any, N: Any = None, increasing: bool = False) -> Any:
     """Powers of a vector as columns."""
     if len(x.shape) != 1:
-        raise ShapeError(f"x must be a one-dimensional tensor. Got {len(x.shape)}D: "
-                         f"{list(x.shape)}")
-    from adjoint.ops.pointwise import pow_op
+        raise ShapeError(f"x must be a one-dimensional tensor. Got {len(x.shape)}D.")
+    from adjoint.ops.pointwise import cast, pow_op
     n = x.shape[0] if N is None else N
     if n < 0:
         raise ArgumentError(f"N must be non-negative, got {n}")
-    powers = np.arange(n) if increasing else np.arange(n)[::-1]
-    return pow_op(unsqueeze_op(x, dim=1), powers.astype(dtype_of(x)))
+    powers = np.arange(n)[::1 if increasing else -1]
+    x = unsqueeze_op(x if is_inexact(dtype_of(x)) else cast(x, dtype=I64), dim=1)
+    return pow_op(x, powers.astype(dtype_of(x)))
 
 
 # ------------------------------------------------------------------ products

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from adjoint.base.aval import MetaArray
-from adjoint.base.dtypes import F32, F64, I64, cpp_type, held, of_numpy
+from adjoint.base.dtypes import F32, F64, I64, cpp_type, finfo, held, is_of, of_numpy
 from adjoint.base.errors import ArgumentError, DTypeError, IndexOutOfRange, ShapeError
 from adjoint.core import inplace as writes
 from adjoint.core.inplace import inplace
@@ -344,13 +344,22 @@ def _assigned(x: Any, index: Any, v: Any) -> bool:
     return True
 
 
+def _assignable(v: Any, dtype: np.dtype[Any]) -> Any:
+    """A number as a write by index puts it: too large for a float of 16 bits it is infinite."""
+    if is_of(dtype, "h") and not isinstance(v, complex):
+        most = float(finfo(dtype).max)
+        return v if not abs(v) > most else math.copysign(math.inf, v)
+    return held(v, dtype)
+
+
 @public("__setitem__", function=False, quick=True)
 def setitem(input: Any, index: Any, v: Any) -> None:
     """``x[index] = v``, in place; `v` broadcasts and is cast to x's dtype."""
-    if _assigned(input, index, v):
+    if _assigned(input, index, v) or index is False:
         return
+    index = None if index is True else index
     if isinstance(v, NUMBER):
-        v = held(v, dtype_of(input))
+        v = _assignable(v, dtype_of(input))
     elif not hasattr(v, "shape"):
         raise DTypeError(f"can't assign a {type(v).__name__} to a {input.type()}; tensor(...) "
                          "makes a tensor of numbers")
@@ -417,6 +426,12 @@ def _put_parts(x: Any, indices: Any, values: Any) -> tuple[Any, Any, Any, Any]:
     if isinstance(indices, Tensor):
         raise DTypeError("index_put_(): argument 'indices' (position 1) must be tuple of Tensors, "
                          "not Tensor")
+    for place, i in enumerate(indices):
+        if i is not None and not hasattr(i, "shape"):
+            raise DTypeError(f"expected Tensor as element {place} in argument 0, but got "
+                             f"{type(i).__name__}")
+    if all([i is not None and not len(i.shape) and dtype_of(i).kind in "iu" for i in indices]):
+        indices = [reshape(i, (1,)) for i in indices]    # (one place, as one of many)
     parsed = parse(tuple(x.shape), tuple(FULL if i is None else i for i in indices))
     lin = positions(tuple(x.shape), parsed)
     put_dtype(x, values)
@@ -451,12 +466,16 @@ def masked_fill(input: Any, mask: Any, value: Any) -> Any:
     tensor([3., 0.])
     """
     need("masked_fill", input)
-    if dtype_of(input).kind != "c" and (isinstance(value, complex) or isinstance(
-            value, Tensor) and dtype_of(value).kind == "c"):
-        raise DTypeError(f"value cannot be converted to type {cpp_type(dtype_of(input))} "
-                         "without overflow")
-    value = held(fill_value("masked_fill_", value), dtype_of(input))
+    value = filling(value, dtype_of(input))
     return masked_fill_op(input, _mask_of("masked_fill_", mask), value)
+
+
+def filling(value: Any, dtype: np.dtype[Any], name: str = "masked_fill_") -> Any:
+    """What fills places of a tensor of that dtype: a number that it holds, or a 0-d tensor."""
+    if dtype.kind not in "bc" and (isinstance(value, complex) or isinstance(
+            value, Tensor) and dtype_of(value).kind == "c"):
+        raise DTypeError(f"value cannot be converted to type {cpp_type(dtype)} without overflow")
+    return held(fill_value(name, value), dtype)
 
 
 @public("masked_fill_", function=False, quick=True)
@@ -464,7 +483,7 @@ def masked_fill_(self: Any, mask: Any, value: Any) -> Any:
     """In-place `masked_fill`."""
     if type(mask) is Tensor and mask.array.dtype == np.bool_ and _assigned(self, mask, value):
         return self
-    value = held(fill_value("masked_fill_", value), dtype_of(self))
+    value = filling(value, dtype_of(self))
     return inplace(masked_fill_op.op, self, (_mask_of("masked_fill_", mask), value),
                    name="masked_fill_")
 

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from adjoint.base.aval import MetaArray, contiguous_strides, same_places
+from adjoint.base.dtypes import F32, is_of, number_for, result_type
 from adjoint.base.errors import (
     ArgumentError,
     AutogradError,
@@ -133,6 +134,15 @@ def _no_integers(name: str, tensor1: Any, tensor2: Any) -> None:
         raise DTypeError(p.NO_INTEGER_DIVISION)
 
 
+def _value(name: str, value: Any, *operands: Any) -> Any:
+    """The factor, in the range of what the operands are computed in: whole for integers."""
+    kind = dtype_of(operands[0])
+    if type(value) is int or type(value) is float and kind.kind == "f":
+        return value
+    kind = result_type([raw(x) for x in operands]) if kind.kind != "c" else kind
+    return number_for(name, "value", 4, value, F32 if is_of(kind, "h") else kind)
+
+
 def _with_value(name: str, f: Callable[..., Any], formula: str, check: Any) -> None:
     record = f.op  # type: ignore[attr-defined]  # op functions carry their record
     label = name + "_"
@@ -142,6 +152,7 @@ def _with_value(name: str, f: Callable[..., Any], formula: str, check: Any) -> N
         if more:
             return older(function, ("value",), input, tensor1, tensor2, *more, out=out)
         check(name, tensor1, tensor2)
+        value = _value(name, value, input, tensor1, tensor2)
         result = f(input, tensor1, tensor2, value=value)
         return result if out is None else write_out(out, result, input, tensor1, tensor2)
 
@@ -149,6 +160,7 @@ def _with_value(name: str, f: Callable[..., Any], formula: str, check: Any) -> N
         if more:
             return older(method, ("value",), self, tensor1, tensor2, *more)
         check(label, tensor1, tensor2)
+        value = _value(label, value, self, tensor1, tensor2)
         return inplace(record, self, (tensor1, tensor2), {"value": value}, name=label)
     function.__name__ = function.__qualname__ = name
     function.__doc__ = f"{formula}, elementwise."

@@ -12,7 +12,9 @@ from adjoint.base.dtypes import (
     F64,
     category,
     cpp_type,
+    held,
     is_float,
+    is_of,
     lacking,
     result_type,
     scalar_type,
@@ -230,11 +232,21 @@ def _pow(a: Any, b: Any) -> Any:
         kind = a.dtype.dtype.kind
         if b == 2 and (kind not in "biu" or isinstance(b, int)):
             return square_of(a)
-        if kind in "iu" and isinstance(b, int) and b < 0:
-            raise ArgumentError("Integers to negative integer powers are not allowed.")
-    if dtype_of(a).kind in "iu" and isinstance(b, Tensor) and dtype_of(b).kind == "i":
+        b = _exponent(a.array.dtype, b)
+    if dtype_of(a).kind in "biu" and isinstance(b, Tensor) and dtype_of(b).kind == "i":
+        if dtype_of(a).kind == "b":
+            a = p.cast(a, dtype=dtype_of(b)) if isinstance(a, Tensor) else int(a)
         return _integer_pow(a, b)
     return p.pow_op(a, b)
+
+
+def _exponent(base: np.dtype[Any], b: Any) -> Any:
+    """A number as the exponent of a tensor of that dtype."""
+    if base.kind in "iu" and isinstance(b, int):
+        if b < 0:
+            raise ArgumentError("Integers to negative integer powers are not allowed.")
+        return held(b, base)
+    return held(b, base) if is_of(base, "h") and not isinstance(b, complex) else b
 
 
 def _integer_pow(a: Any, b: Any) -> Any:
@@ -315,6 +327,8 @@ def pow_(self: Tensor, exponent: Any) -> Tensor:
         made = pow(self, exponent)
         check_fit(self.array, made.array, "pow_")
         return METHODS["copy_"](self, made)
+    if isinstance(exponent, NUMBER) and not isinstance(exponent, bool) and kind in "iufV":
+        exponent = _exponent(self.array.dtype, exponent)
     return inplace((p.square if two else p.pow_op).op, self, (exponent,)[two:], name="pow_")
 
 
@@ -337,6 +351,8 @@ def _like_input(input: Any, end: Any, weight: Any) -> None:
     """Refuse tensors that are not of the dtype of `input`; a weight without axes is a number."""
     if not isinstance(input, Tensor):
         return
+    if type(weight) is complex:
+        held(weight, dtype_of(input))
     for name, x in (("end", end), ("weight", weight)):
         if isinstance(x, Tensor) and x.array.dtype != input.array.dtype and (
                 x is end or x.array.shape):
@@ -359,6 +375,7 @@ def lerp(input: Any, end: Any, weight: Any, *, out: Any = None) -> Any:
 @public(function=False, name="lerp_", quick=True)
 def lerp_(self: Tensor, end: Any, weight: Any) -> Tensor:
     """In-place form of `lerp`."""
+    need_kernel("lerp_kernel_scalar", "biu", self)
     _like_input(self, end, weight)
     return inplace(p.lerp_op.op, self, (end, weight), name="lerp_")
 
@@ -405,8 +422,11 @@ def clamp(input: Any, min: Any = None, max: Any = None, *, out: Any = None) -> A
 
 
 def _floating(x: Any, *bounds: Any, name: str = "min") -> Any:
-    """Integer operands are promoted by float bounds."""
+    """Integer operands are promoted by float bounds; those of 16 bits hold the bounds."""
     dtype = result_type([_raw(x), *bounds]) if not getattr(x, "level", 0) else dtype_of(x)
+    if is_of(dtype, "h"):
+        for bound in bounds:
+            held(bound, dtype)
     if dtype.kind == "b":
         raise lacking("clamp_scalar_cpu" if len(bounds) > 1 else f"clamp_{name}_scalar_cpu", dtype)
     return p.cast(x, dtype=dtype) if isinstance(x, Tensor) and dtype != dtype_of(x) else x
@@ -416,6 +436,9 @@ def _floating(x: Any, *bounds: Any, name: str = "min") -> Any:
 def clamp_(self: Tensor, min: Any = None, max: Any = None) -> Tensor:
     """In-place form of `clamp`."""
     low, high = _bounds("clamp_", min, max)
+    kind = dtype_of(self)
+    if is_of(kind, "h") or kind.kind != "c" and complex in (type(low), type(high)):
+        low, high = held(low, kind), held(high, kind)
     if isinstance(low, Tensor) or isinstance(high, Tensor):
         if low is None:
             return inplace(p.clamp_most.op, self, (high,), name="clamp_")

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from adjoint.base.dtypes import BOOL, I64, of_numpy, scalar_type
+from adjoint.base.dtypes import BOOL, I64, held, of_numpy, scalar_type
 from adjoint.base.errors import ArgumentError, DTypeError, IndexOutOfRange, ShapeError
 from adjoint.core import inplace as writes
 from adjoint.core.autocast import promoted
@@ -28,9 +28,10 @@ from adjoint.ops.api_common import (
     raw,
     value,
 )
-from adjoint.ops.api_index import FULL, Parsed, fill_value, positions, setitem
+from adjoint.ops.api_index import FULL, Parsed, filling, positions, setitem
 from adjoint.ops.api_shape import contiguous
 from adjoint.ops.gather import (
+    check_bounds,
     fits,
     flat_places,
     gather_op,
@@ -49,14 +50,15 @@ from adjoint.ops.shape import clone_op, expand_op, reshape
 
 # ------------------------------------------------------------------ along one axis
 _LONG = "Expected a long tensor for index,"
-_SAID = {"index_select": "Expected dtype int32 or int64 for index", "take": _LONG, "put_": _LONG,
+_SAID = {"index_select": "Expected dtype int32 or int64 for index", "take": _LONG, "put": _LONG,
          "index_fill": "Expected dtype int64 for index.", "index_copy": _LONG,
          "take_along_dim": "dtype of indices should be Long"}     # PyTorch's words of each
 
 
 def _index_of(name: str, index: Any) -> Any:
     need(name, index, argument="index")
-    if dtype_of(index).kind not in "iu":
+    long = name.rstrip("_") in ("take", "put", "take_along_dim")
+    if dtype_of(index).kind not in "iu" or long and dtype_of(index) != I64:
         said = _SAID.get(name) or _SAID.get(name.rstrip("_"),
                                             "Expected dtype int32/int64 for index")
         raise DTypeError(f"{name}(): {said} but got {scalar_type(dtype_of(index))}: indices are "
@@ -108,14 +110,13 @@ def take_along_dim(input: Any, indices: Any, dim: Any = None, *, out: Any = None
 def _scatter(name: str, x: Any, dim: int, index: Any, src: Any, reduce: Any, add_to: bool) -> Any:
     d = one_dim(x, dim)
     index = _index_of(name, index)
+    src = src if hasattr(src, "shape") else held(src, dtype_of(x))
     if reduce is not None:
         if reduce not in ("add", "multiply"):
             raise ArgumentError(f"reduce argument must be either add or multiply. Got {reduce!r}")
         if reduce == "multiply":
             return _multiply, d, index, src
         add_to = True
-    if not hasattr(src, "shape") and dtype_of(x).kind in "iu":
-        src = int(src)
     if hasattr(src, "shape") and dtype_of(src) != dtype_of(x):
         raise DTypeError(f"{name.rstrip('_')}(): Expected self.dtype to be equal to src.dtype, got "
                          f"{of_numpy(dtype_of(x)).name} and {of_numpy(dtype_of(src)).name}")
@@ -157,9 +158,16 @@ def scatter_(self: Any, dim: int, index: Any, src: Any = None, *, value: Any = N
     return inplace(op_.op, self, (index, src), {"dim": d}, name="scatter_")
 
 
+def _need_source(name: str, position: int, src: Any) -> None:
+    if not hasattr(src, "shape"):
+        raise DTypeError(f"{name}(): argument 'src' (position {position}) must be Tensor, not "
+                         f"{type(src).__name__}")
+
+
 @public()
 def scatter_add(input: Any, dim: int, index: Any, src: Any, *, out: Any = None) -> Any:
     """A copy of `input` with src added to the places `index` names along dim."""
+    _need_source("scatter_add", 3, src)
     op_, d, index, src = _scatter("scatter_add", input, dim, index, src, None, True)
     return finish_same(out, op_(input, index, src, dim=d))
 
@@ -167,6 +175,7 @@ def scatter_add(input: Any, dim: int, index: Any, src: Any, *, out: Any = None) 
 @public("scatter_add_", function=False)
 def scatter_add_(self: Any, dim: int, index: Any, src: Any) -> Any:
     """In-place `scatter_add`."""
+    _need_source("scatter_add_", 2, src)
     op_, d, index, src = _scatter("scatter_add_", self, dim, index, src, None, True)
     return inplace(op_.op, self, (index, src), {"dim": d}, name="scatter_add_")
 
@@ -385,7 +394,6 @@ def _distinct(index: Any, value: Any) -> Any:
     """Every position once, so that the value's gradient, where it may have one, counts it once."""
     if type(value) in (int, float):
         return index
-    fill_value("index_fill_", value)
     array = raw(index)
     return np.unique(array) if isinstance(array, np.ndarray) and not getattr(
         index, "level", 0) else index
@@ -397,6 +405,7 @@ def _distinct(index: Any, value: Any) -> Any:
 def index_fill(input: Any, dim: int, index: Any, value: Any) -> Any:
     """A copy of `input` whose slices index[i] along dim are full of one value."""
     d = one_dim(input, dim)
+    value = filling(value, dtype_of(input), "index_fill_")
     lin = _distinct(wrapped_index("index_fill", index, input.shape[d], d, negative=True), value)
     return index_put_op(input, lin, value, dims=(d,), accumulate=False)
 
@@ -407,6 +416,7 @@ def index_fill(input: Any, dim: int, index: Any, value: Any) -> Any:
 def index_fill_(self: Any, dim: int, index: Any, value: Any) -> Any:
     """In-place `index_fill`."""
     d = one_dim(self, dim)
+    value = filling(value, dtype_of(self), "index_fill_")
     lin = _distinct(wrapped_index("index_fill_", index, self.shape[d], d, negative=True), value)
     return inplace(index_put_op.op, self, (lin, value), {"dims": (d,), "accumulate": False},
                    name="index_fill_")
@@ -443,6 +453,7 @@ def _product(x: Any, index: Any, src: Any, d: int) -> Any:
         each = where_op(hit, reshape(src, (1, numel(src))), one)
         factors = prod_op(each, dim=(1,), keepdim=False)
         return mul(x, reshape(factors, tuple(x.shape)))
+    check_bounds("scatter", raw(index), x.shape[d], d)
     at = flat_places(raw(index), d, tuple(x.shape)).reshape(-1)
     order = np.argsort(at, kind="stable")
     found = at[order]
@@ -480,6 +491,8 @@ def scatter_reduce(input: Any, dim: int, index: Any, src: Any, reduce: str, *,
         one = scatter_reduce(reshape(input, (1,)), 0, reshape(index, (-1,)), reshape(src, (-1,)),
                              reduce, include_self=include_self)
         return finish_same(out, reshape(one, ()))
+    if numel(index) or len(index.shape) == len(input.shape):
+        fits("scatter", tuple(input.shape), tuple(index.shape), d)
     src = _cut(src, index)
     if dtype_of(input).kind == "b":
         whole = scatter_reduce(cast(input, dtype=I64), d, index, cast(src, dtype=I64), reduce,

@@ -60,6 +60,7 @@ from adjoint.ops.pointwise import (
     floor,
     gt,
     isfinite,
+    ldexp_op,
     le,
     logical_and,
     logical_or,
@@ -312,9 +313,9 @@ def ldexp(input: Any, other: Any, *, out: Any = None) -> Any:
     """input · 2^other; whole exponents leave the dtype of a floating `input` as it is."""
     need_tensors("ldexp", input, other)
     kind = dtype_of(other).kind
-    if is_inexact(dtype_of(input)) and kind in "biu":
+    if is_inexact(dtype_of(input)) and dtype_of(input).kind != "c" and kind in "biu":
         need_kernel("ldexp_cpu_exp", "b", other)
-        other = cast(other, dtype=dtype_of(input))
+        return finish(out, ldexp_op(input, other), input, other)
     return finish(out, mul(input, pow_op(2.0, other)), input, other)
 
 

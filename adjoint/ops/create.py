@@ -14,6 +14,7 @@ from adjoint.base.dtypes import (
     held,
     is_inexact,
     native,
+    number_for,
     of_numpy,
     promote_dtypes,
     scalar_type,
@@ -470,7 +471,8 @@ def full_like(input: Tensor, fill_value: Any, *, dtype: Any = None, layout: Any 
     if type(input) in SPARSE and layout is not strided:
         refuse_filled("full_like", True, input.layout)
     kind = _dtype(dtype, input.array.dtype)
-    return make(tuple(input.array.shape), kind, held(fill_value, kind),
+    fill_value = number_for("full_like", "fill_value", 2, fill_value, kind)
+    return make(tuple(input.array.shape), kind, fill_value,
                 device if device is not None else device_name(input), requires_grad,
                 order_like(input, memory_format))
 
@@ -498,7 +500,7 @@ def new_full(self: Tensor, size: Any, fill_value: Any, *, dtype: Any = None, dev
              requires_grad: bool = False, layout: Any = None, pin_memory: bool = False) -> Tensor:
     """`full` with this tensor's dtype and device."""
     kind = _dtype(dtype, self.array.dtype)
-    return make(shape_of((size,)), kind, held(fill_value, kind),
+    return make(shape_of((size,)), kind, number_for("new_full", "fill_value", 2, fill_value, kind),
                 device if device is not None else device_name(self), requires_grad)
 
 

@@ -210,6 +210,7 @@ put_along_op: Any = op(
 def _extreme_impl(f: Any) -> Any:
     def impl(x: Any, index: Any, src: Any, /, *, dim: int, include: bool) -> Any:
         out = np.array(x, order="C")
+        check_bounds("scatter", index, out.shape[dim] if out.ndim else 1, dim)
         places = flat_places(index, dim, out.shape).reshape(-1)
         flat = out.reshape(-1)
         if not include:

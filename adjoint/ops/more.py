@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from adjoint.base.dtypes import cpp_type
+from adjoint.base.dtypes import cpp_type, fitting
 from adjoint.base.errors import ArgumentError, DTypeError, IndexOutOfRange, ShapeError
 from adjoint.core.autocast import in_float32
 from adjoint.core.modes import warn, warn_as_pytorch
@@ -43,6 +43,7 @@ from adjoint.ops.pointwise import (
     div,
     floor,
     isnan,
+    lerp_op,
     logical_not,
     lt,
     mul,
@@ -154,7 +155,15 @@ def where(condition: Any, input: Any = None, other: Any = None, *, out: Any = No
         warn_as_pytorch("where received a uint8 condition tensor. This behavior is deprecated and "
                         "will be removed in a future version of PyTorch. Use a boolean condition "
                         "instead.")
+    if type(input) is int or type(other) is int:
+        input, other = _whole(input, other), _whole(other, input)
     return _where_out(out, where_op(condition, input, other), condition, input, other)
+
+
+def _whole(x: Any, beside: Any) -> Any:
+    """A Python integer beside a tensor of integers, which has to hold it."""
+    return fitting(x, dtype_of(beside)) if type(x) is int and hasattr(
+        beside, "shape") and dtype_of(beside).kind in "iu" else x
 
 
 @public(name="where", function=False, quick=True)
@@ -210,7 +219,7 @@ def _quantiles(name: str, input: Any, q: Any, dim: Any, keepdim: bool, how: str,
     lead = (*rows.shape[:-1], place.shape[-1])
     at = [expand_op(cast(i, dtype=np.dtype(np.int64)), shape=lead) for i in (low, ceil(place))]
     below, above = (gather_op(ordered, i, dim=last) for i in at)
-    found = add(below, mul(sub(above, below), weight))
+    found = below if how in ("lower", "higher", "nearest") else lerp_op(below, above, weight)
     wide = (1,) * rank if whole else tuple(1 if i == d else n for i, n in enumerate(input.shape))
     kept = wide if keepdim else () if whole else tuple(
         n for i, n in enumerate(input.shape) if i != d)
@@ -267,9 +276,12 @@ def _one_gradient(x: Any, d: int, step: Any, edge_order: int) -> Any:
         first, last = h[:1], h[-1:]
     else:
         h = float(step)
-        a, b, c = -1 / (2 * h), 0.0, 1 / (2 * h)
-        first = last = left = right = h
-    inner = add(add(mul(cut(x, 0, n - 2), a), mul(cut(x, 1, n - 2), b)), mul(cut(x, 2, n - 2), c))
+        first = last = h
+    if isinstance(h, float):
+        inner = div(sub(cut(x, 2, n - 2), cut(x, 0, n - 2)), 2 * h)
+    else:
+        inner = add(add(mul(cut(x, 0, n - 2), a), mul(cut(x, 1, n - 2), b)),
+                    mul(cut(x, 2, n - 2), c))
     if edge_order == 1:
         low = div(sub(cut(x, 1, 1), cut(x, 0, 1)), first)
         high = div(sub(cut(x, n - 1, 1), cut(x, n - 2, 1)), last)

@@ -278,6 +278,21 @@ frac = pointwise("frac", lambda x: x - trunc_(x), slope={"x": lambda: 1.0},
                  refuses={"biuc": "frac_cpu"})
 copysign_op = pointwise("copysign", lambda a, b: copysign_(a, b), kind="float")
 
+
+def _ldexp(x: Any, n: Any, /) -> Any:
+    wide = x if x.dtype in (F32, F64) else x.astype(F32)
+    with np.errstate(over="ignore", under="ignore"):
+        return np.ldexp(wide, np.clip(n, -4096, 4096).astype(np.int32)).astype(x.dtype)
+
+
+ldexp_op: Any = op(
+    "ldexp", impl=_ldexp, infer=lambda x, n: Aval(broadcast_shapes("ldexp", x, n), x.dtype),
+    vjp={"x": lambda ct, n: ldexp_op(ct, n)}, jvp={"x": lambda t, n: ldexp_op(t, n)},
+    batch=batch_broadcast, cost=lambda x, n: max(x.size, n.size), elementwise=True,
+    node="LdexpBackward0",
+    why={"n": "dx = ct·2^n"}, domain=lambda: [
+        ((np.array([1.5, -2.0, 0.0]), np.array([3, -1, 2])), {})])
+
 # ------------------------------------------------------------------ choice and comparison
 _NO_CLAMP = {"c": "clamp is not supported for complex types"}
 minimum = pointwise("minimum", lambda a, b: minimum_(a, b),
@@ -451,7 +466,8 @@ to_complex = op("to_complex",
                 infer=lambda x: Aval(x.shape, _complex(x.dtype)),
                 vjp={"x": lambda ct: real_part(ct)}, jvp={"x": None}, batch=batch_broadcast,
                 cost=lambda x: 0)
-angle_op = op("angle", impl=lambda x, /: np.angle(x).astype(_real(x.dtype)),
+angle_op = op("angle", impl=lambda x, /: np.angle(x if x.dtype.kind == "c" else x + 0).astype(
+                  _real(x.dtype)),              # (a real -0 has the angle 0)
               infer=lambda x: Aval(x.shape, _real(x.dtype)),
               vjp={"x": lambda ct, x: _angle_rule(ct, x)},
               jvp={"x": lambda t, x: real_part(mul(t, conj_op(_angle_rule(1.0, x))))

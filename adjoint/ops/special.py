@@ -26,7 +26,7 @@ from adjoint.ops.api_common import (
 )
 from adjoint.ops.api_small import sinc
 from adjoint.ops.family import NUMBER, pointwise
-from adjoint.ops.pointwise import add, div, eq, lgamma, mul, sub, where_op
+from adjoint.ops.pointwise import add, div, eq, isinf, lgamma, mul, sub, where_op
 from adjoint.ops.public import FUNCTIONS, known_as, public
 from adjoint.ops.shape import clone_op
 
@@ -164,7 +164,8 @@ def spherical_bessel_j0(input: Any, *, out: Any = None) -> Any:
     """sin(x)/x, 1 at 0."""
     need("spherical_bessel_j0", input)
     need_kernel("spherical_bessel_j0_cpu", "ch", input)
-    return finish(out, sinc(div(input, math.pi)))
+    far = isinf(input)                      # (where sin has no value)
+    return finish(out, where_op(far, 0.0, sinc(div(where_op(far, 0.0, input), math.pi))))
 
 
 @public()
