@@ -160,3 +160,8 @@ def test_a_weighted_sum_makes_no_array_of_its_size(shape: tuple[int, ...]) -> No
     assert alloc.live_and_peak()[1] - before < 1.7 * made.nbytes
     plain = function(c, a, b, beta=0)
     assert np.array_equal(made.numpy(), plain.numpy() + c.numpy() * np.float32(0.3))
+
+
+def test_a_factor_of_nan_is_refused() -> None:
+    with pytest.raises(ad.linalg.LinAlgError, match="not positive-definite"):
+        ad.linalg.cholesky(ad.eye(2) * float("nan"))

@@ -15,7 +15,6 @@ from adjoint.core.op import op
 from adjoint.core.tensor import Tensor
 from adjoint.ops.api_common import (
     box,
-    cast_to,
     choice,
     dtype_of,
     exactly,
@@ -34,6 +33,7 @@ from adjoint.ops.api_common import (
     same_dtype,
     value,
 )
+from adjoint.ops.api_reduce import need_identity
 from adjoint.ops.decompose import (
     LinAlgError,
     batch_leading,
@@ -52,9 +52,9 @@ from adjoint.ops.decompose import (
     svd_op,
     triangular_op,
 )
-from adjoint.ops.linalg import columns, conj, matmul_op, mH
+from adjoint.ops.linalg import columns, conj, matmul_op, mH, widened
 from adjoint.ops.moments import norm_op, real_of
-from adjoint.ops.pointwise import abs_op, cast, div, gt, log, maximum, mul
+from adjoint.ops.pointwise import abs_op, cast, gt, log, maximum, mul
 from adjoint.ops.public import known_as, other_names, planned, public, typed
 from adjoint.ops.reduce import amax_op, amin_op, sum_op
 from adjoint.ops.shape import mT, narrow_op, permute_op, reshape, squeeze_op, unsqueeze_op
@@ -72,7 +72,7 @@ _lstsq_out = safely("torch.linalg.lstsq", "solution", "residuals", "rank", "sing
                     rows="filled")
 _eig_out = safely("torch.linalg.eig", "eigenvalues", "eigenvectors")
 _eigvals_out = safely("torch.linalg.eigvals", "eigenvalues")
-_pinv_out, _cond_out = safely("linalg.pinv"), safely("linalg.cond")
+_pinv_out = safely("linalg.pinv")
 _rank_out, _power_out = safely("linalg.matrix_rank"), safely("matrix_power")
 _tensorsolve_out, _tensorinv_out = safely("tensorsolve"), safely("tensorinv", rows="all")
 F = TypeVar("F", bound=Callable[..., Any])
@@ -90,7 +90,7 @@ def linalg(name: str = "", *, top: Sequence[str] = (),
     return enter
 
 
-def _matrix(name: str, *xs: Any) -> None:
+def need_matrix(name: str, *xs: Any) -> None:
     need(f"linalg.{name}", *xs)
     for x in xs:
         need_float(f"linalg.{name}", x)
@@ -100,7 +100,7 @@ def _matrix(name: str, *xs: Any) -> None:
 
 
 def _square(name: str, x: Any) -> None:
-    _matrix(name, x)
+    need_matrix(name, x)
     if x.shape[-1] != x.shape[-2]:
         raise ShapeError(f"linalg.{name}: A must be batches of square matrices, but they are "
                          f"{x.shape[-2]} by {x.shape[-1]} matrices")
@@ -217,7 +217,7 @@ def lstsq(A: Any, B: Any, rcond: Any = None, *, driver: Any = None, out: Any = N
 
     Through the pseudo-inverse: the solution of least norm where A is rank deficient.
     """
-    _matrix("lstsq", A)
+    need_matrix("lstsq", A)
     vector = len(B.shape) == len(A.shape) - 1
     b = unsqueeze_op(B, dim=len(B.shape)) if vector else B
     m, n = A.shape[-2:]
@@ -246,7 +246,7 @@ def lstsq(A: Any, B: Any, rcond: Any = None, *, driver: Any = None, out: Any = N
 @linalg()
 def qr(A: Any, mode: str = "reduced", *, out: Any = None) -> Any:
     """(Q, R) with Q·R = A; mode "reduced", "complete" (no gradient for tall A) or "r"."""
-    _matrix("qr", A)
+    need_matrix("qr", A)
     choice("linalg.qr", "mode", mode, ("reduced", "complete", "r"))
     if mode == "complete" and A.shape[-2] > A.shape[-1]:
         if getattr(A, "requires_grad", False):
@@ -286,7 +286,7 @@ def svd(A: Any, full_matrices: bool = True, *, driver: Any = None, out: Any = No
 
     With full_matrices the vectors beyond min(m, n) carry no gradient.
     """
-    _matrix("svd", A)
+    need_matrix("svd", A)
     u, s, vh = svd_op(A)
     if full_matrices and A.shape[-1] != A.shape[-2]:
         from adjoint.ops.shape import cat_op
@@ -312,7 +312,7 @@ TopSVD = result("svd", "U S V")
 @linalg()
 def svdvals(A: Any, *, driver: Any = None, out: Any = None) -> Any:
     """Singular values, descending."""
-    _matrix("svdvals", A)
+    need_matrix("svdvals", A)
     return finish_same(out, svd_op(A)[1])
 
 
@@ -378,7 +378,7 @@ def pinv(A: Any, rtol: Any = None, *, atol: Any = None, hermitian: bool = False,
          out: Any = None) -> Any:
     """The Moore-Penrose inverse; singular values that are not above max(atol, rtol times the
     matrix's largest) count as 0. Tolerances are numbers, or tensors with one per matrix."""
-    _matrix("pinv", A)
+    need_matrix("pinv", A)
     m, n = A.shape[-2:]
     limit: Any = np.asarray(0.0 if rtol is None else raw(rtol), np.float64)
     if rtol is None and atol is None:
@@ -393,7 +393,7 @@ def pinv(A: Any, rtol: Any = None, *, atol: Any = None, hermitian: bool = False,
 def matrix_rank(A: Any, tol: Any = None, hermitian: bool = False, *, atol: Any = None,
                 rtol: Any = None, out: Any = None) -> Any:
     """How many singular values exceed the tolerance (eps·max(m, n) of the largest)."""
-    _matrix("matrix_rank", A)
+    need_matrix("matrix_rank", A)
     A = A.detach() if isinstance(A, Tensor) else A
     s = abs_op(eigvalsh(A)) if hermitian else svd_op(A)[1]
     last = len(s.shape) - 1
@@ -423,13 +423,8 @@ def vector_norm(x: Any, ord: float = 2, dim: Any = None, keepdim: bool = False, 
     """The p-norm of elements over axes; its gradient at 0 is 0."""
     need("linalg.vector_norm", x)
     need_float("linalg.vector_norm", x)
-    x, dims = cast_to(x, dtype), many_dims(x, dim)
-    empty = [d for d in dims if not x.shape[d]]
-    if (ord < 0 or ord == math.inf) and empty:
-        where = "an empty tensor because" if dim is None else (
-            f"the dimension {empty[0]} because this dimension is empty and")
-        raise ArgumentError(f"linalg.vector_norm cannot compute the {ord} norm on {where} the "
-                            f"operation does not have an identity; the operand is {list(x.shape)}")
+    x, dims = widened("vector_norm", x, dtype), many_dims(x, dim)
+    need_identity(x, ord, dim, dims)
     return finish_same(out, norm_op(x, p=float(ord), dim=dims, keepdim=keepdim))
 
 
@@ -447,8 +442,8 @@ _norm_out = exactly("linalg.matrix_norm expected out tensor dtype {want} but got
 def matrix_norm(A: Any, ord: Any = "fro", dim: Any = (-2, -1), keepdim: bool = False, *,
                 dtype: Any = None, out: Any = None) -> Any:
     """Norms of matrices: "fro", "nuc", 2, -2 (singular), 1, -1 (columns), inf, -inf (rows)."""
-    x = cast_to(A, dtype)
-    _matrix("matrix_norm", x)
+    x = widened("matrix_norm", A, dtype)
+    need_matrix("matrix_norm", x)
     if not isinstance(dim, (tuple, list)) or len(dim) != 2:
         raise DTypeError("linalg_matrix_norm(): argument 'dim' must be a 2-tuple of ints, not "
                          f"{dim!r}")
@@ -489,51 +484,12 @@ def norm(A: Any, ord: Any = None, dim: Any = None, keepdim: bool = False, *, out
     return vector_norm(A, ord, dim, keepdim, dtype=dtype, out=out)
 
 
-@linalg()
-def cond(A: Any, p: Any = None, *, out: Any = None) -> Any:
-    """‖A‖·‖A⁻¹‖; the ratio of extreme singular values for p None, 2 or -2."""
-    _matrix("cond", A)
-    if p in (None, 2, -2):
-        s, last = svd_op(A)[1], (len(A.shape) - 2,)
-        high, low = amax_op(s, dim=last, keepdim=False), amin_op(s, dim=last, keepdim=False)
-        return _cond_out(out, div(low, high) if p == -2 else div(high, low))
-    return _cond_out(out, mul(matrix_norm(A, p), matrix_norm(inv_op(A), p)))
-
-
 # ------------------------------------------------------------------ products
-@linalg(method=False)
-def multi_dot(tensors: Any, *, out: Any = None) -> Any:
-    """Product of several matrices in the order with the fewest multiplications (T. Cormen et al.,
-    "Introduction to algorithms", 15.2); the first and last may be vectors."""
-    xs = list(tensors)
-    need_kernel("addmm_impl_cpu_", "b", *xs)
-    if len(xs) < 2:
-        raise ArgumentError(f"multi_dot(): expected at least 2 tensors but got {len(xs)}")
-    first, last = len(xs[0].shape) == 1, len(xs[-1].shape) == 1
-    xs[0] = unsqueeze_op(xs[0], dim=0) if first else xs[0]
-    xs[-1] = unsqueeze_op(xs[-1], dim=1) if last else xs[-1]
-    sizes = [x.shape[0] for x in xs] + [xs[-1].shape[1]]
-    best: dict[tuple[int, int], tuple[int, int]] = {(i, i): (0, i) for i in range(len(xs))}
-    for width in range(1, len(xs)):
-        for i in range(len(xs) - width):
-            j = i + width
-            best[i, j] = min((best[i, k][0] + best[k + 1, j][0]
-                              + sizes[i] * sizes[k + 1] * sizes[j + 1], k) for k in range(i, j))
-
-    def product(i: int, j: int) -> Any:
-        if i == j:
-            return xs[i]
-        k = best[i, j][1]
-        return matmul_op(product(i, k), product(k + 1, j))
-    found = product(0, len(xs) - 1)
-    drop = ((0,) if first else ()) + ((1,) if last else ())
-    return finish_same(out, squeeze_op(found, dims=drop) if drop else found)
-
-
 @linalg(top=("matrix_power",))
 def matrix_power(A: Any, n: int, *, out: Any = None) -> Any:
     """A multiplied n times with itself; the inverse's power for negative n."""
-    _square("matrix_power", A)
+    if n < 0 or dtype_of(A).kind not in "iu":          # (products of integers have no rounding)
+        _square("matrix_power", A)
     plain = n in (0, 1, 4, -4)                    # the others are products, or inverses
     if n < 0:
         A, n = inv_op(A), -n
@@ -546,7 +502,7 @@ def matrix_power(A: Any, n: int, *, out: Any = None) -> Any:
         square = matmul_op(square, square) if n else square
     if found is None:
         from adjoint.ops.pointwise import add
-        found = add(mul(A, 0.0), np.eye(A.shape[-1], dtype=dtype_of(A)))
+        found = add(mul(A, 0), np.eye(A.shape[-1], dtype=dtype_of(A)))
     whole = found if out is None or len(A.shape) == 2 else in_rows(found)
     return (_power_out if plain else finish_same)(out, whole)
 
@@ -597,4 +553,4 @@ def tensorinv(A: Any, ind: int = 2, *, out: Any = None) -> Any:
     return _tensorinv_out(out, reshape(found, (*shape[ind:], *shape[:ind])))
 
 
-__all__ = ["LINALG", "LinAlgError", "matrix_norm", "multi_dot"]
+__all__ = ["LINALG", "LinAlgError", "matrix_norm"]

@@ -379,9 +379,12 @@ def linear(input: Any, weight: Any, bias: Any = None, *, out: Any = None) -> Any
 @public()
 def chain_matmul(*matrices: Any, out: Any = None) -> Any:
     """Product of several matrices in the order that needs the fewest multiplications."""
-    from adjoint.ops.api_decompose import multi_dot
+    from adjoint.ops.lu import multi_dot
     warn("torch.chain_matmul is deprecated and will be removed in a future PyTorch release. Use "
          "torch.linalg.multi_dot instead, which takes a list of the matrices.")
+    for x in matrices:
+        if len(x.shape) != 2:
+            raise ShapeError(f"Tensor dimension is {len(x.shape)}, expected 2 instead.")
     if len(matrices) == 1:
         return matrices[0]
     return finish(out, multi_dot(list(matrices)))

@@ -422,7 +422,18 @@ def norm(input: Any, p: Any = "fro", dim: Any = None, keepdim: bool = False, out
     if isinstance(p, str):
         raise ArgumentError(f"linalg.matrix_norm: Order {p} not supported. norm(): use a number, "
                             "'fro' or 'nuc'")
+    need_identity(x, float(p), dim, many_dims(x, dim))
     return finish_same(out, norm_op(x, p=float(p), dim=many_dims(x, dim), keepdim=keepdim))
+
+
+def need_identity(x: Any, p: float, dim: Any, dims: Any) -> None:
+    """Refuse the norms of nothing that are no number: an extreme value, a negative power."""
+    empty = [d for d in dims if not x.shape[d]]
+    if (p < 0 or p == math.inf) and empty:
+        where = "an empty tensor because" if dim is None else (
+            f"the dimension {empty[0]} because this dimension is empty and")
+        raise ArgumentError(f"linalg.vector_norm cannot compute the {p} norm on {where} the "
+                            f"operation does not have an identity; the operand is {list(x.shape)}")
 
 
 @public()

@@ -279,7 +279,10 @@ def _cholesky_jvp(t: Any, out: Any) -> Any:
 
 def _cholesky_impl(a: Any, /) -> Any:
     half = (a + np.conj(np.swapaxes(a, -1, -2))) / 2
-    return by_columns(guarded("cholesky", np.linalg.cholesky, half.astype(a.dtype)))
+    low = guarded("cholesky", np.linalg.cholesky, half.astype(a.dtype))
+    if np.isnan(np.diagonal(low, axis1=-2, axis2=-1)).any():    # (LAPACK's way with nan differs)
+        raise LinAlgError(f"linalg.cholesky: {list(a.shape)} is not positive-definite: it has nan")
+    return by_columns(low)
 
 
 cholesky_op: Any = op(

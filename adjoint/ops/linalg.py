@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 
 from adjoint.base.aval import Aval, MetaArray
-from adjoint.base.dtypes import F32, F64, cpp_type, of_numpy, scalar_type
+from adjoint.base.dtypes import F32, F64, cpp_type, of_numpy, promote_dtypes, scalar_type, to_numpy
 from adjoint.base.errors import DTypeError, ShapeError
 from adjoint.core.bind import bind, remade
 from adjoint.core.modes import WATCH, state, watchers
 from adjoint.core.op import Op, op
 from adjoint.core.rehearsal import call, current
 from adjoint.core.tensor import Tensor
-from adjoint.ops.api_common import dtype_of
+from adjoint.ops.api_common import cast_to, dtype_of
 from adjoint.ops.device import in_order
 from adjoint.ops.family import batch_broadcast, broadcast_shapes, generated, through_float32
 from adjoint.ops.pointwise import conj_op, mul
@@ -120,6 +120,22 @@ def _batch_mm(op_: Op, args: Any, batched: Any, attrs: Mapping[str, Any]) -> Any
         return _batch_products(op_, args, batched, attrs)
     n, rows, inner = a.shape                       # one b: the rows of all examples at once
     return reshape(mm_op(reshape(a, (n * rows, inner)), b), (n, rows, b.shape[1]))
+
+
+def widened(name: str, x: Any, dtype: Any) -> Any:
+    """The operand in the dtype that was asked for, which has to hold it."""
+    if dtype is None:
+        return x
+    have, want = dtype_of(x), to_numpy(dtype)
+    kind = "complex" if have.kind == "c" else "floating point"
+    if (have.kind == "c") != (want.kind == "c"):
+        raise DTypeError(f"linalg.{name}: dtype should be {kind} for {kind} inputs, but got "
+                         f"{scalar_type(want)}")
+    if promote_dtypes(have, want) != want:
+        raise DTypeError(f"linalg.{name}: the dtype of the input ({scalar_type(have)}) should be "
+                         "convertible without narrowing to the specified dtype "
+                         f"({scalar_type(want)})")
+    return cast_to(x, dtype)
 
 
 def product(a: Any, b: Any, *, left: bool = False, right: bool = False) -> Any:

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from adjoint.base.aval import Aval
-from adjoint.base.errors import ShapeError
+from adjoint.base.errors import ArgumentError, ShapeError
 from adjoint.core.modes import warn_as_pytorch
 from adjoint.core.op import op
 from adjoint.core.tensor import Tensor
@@ -28,7 +28,7 @@ from adjoint.ops.api_common import (
     safely,
     same_dtype,
 )
-from adjoint.ops.api_decompose import LinAlgError, cholesky, linalg, qr
+from adjoint.ops.api_decompose import LinAlgError, cholesky, linalg, matrix_norm, need_matrix, qr
 from adjoint.ops.api_shape import c_clone
 from adjoint.ops.decompose import (
     batch_leading,
@@ -36,13 +36,15 @@ from adjoint.ops.decompose import (
     inv_op,
     mm,
     needs_width,
+    svd_op,
     triangular_op,
 )
 from adjoint.ops.index import tril_op, triu_op
-from adjoint.ops.linalg import columns, mH
-from adjoint.ops.pointwise import add, eq, sub, where_op
+from adjoint.ops.linalg import columns, matmul_op, mH
+from adjoint.ops.pointwise import add, div, eq, mul, sub, where_op
 from adjoint.ops.public import FUNCTIONS, public, typed
-from adjoint.ops.shape import cat_op, clone_op, mT, narrow_op
+from adjoint.ops.reduce import amax_op, amin_op
+from adjoint.ops.shape import cat_op, clone_op, mT, narrow_op, squeeze_op, unsqueeze_op
 
 LUResult = result("linalg_lu", "P L U")
 FactorResult = result("linalg_lu_factor", "LU pivots")
@@ -50,6 +52,7 @@ InfoResult = result("linalg_solve_ex", "result info")
 UnpackResult = result("lu_unpack", "P L U")
 TriangularResult = result("triangular_solve", "solution cloned_coefficient")
 _cholesky_out = safely("cholesky", rows="all")
+_cond_out = safely("linalg.cond")
 TopQRResult = result("qr", "Q R")
 
 
@@ -392,6 +395,56 @@ def inv_ex(A: Any, *, check_errors: bool = False, out: Any = None) -> Any:
     """
     found = _with_info("inv_ex", "singular", A, inv_op, check_errors)
     return finish_same(out, InverseResult(*found))
+
+
+@linalg(method=False)
+def multi_dot(tensors: Any, *, out: Any = None) -> Any:
+    """Product of several matrices in the order with the fewest multiplications (T. Cormen et al.,
+    "Introduction to algorithms", 15.2); the first and last may be vectors."""
+    xs = list(tensors)
+    need_kernel("addmm_impl_cpu_", "b", *xs)
+    if len(xs) < 2:
+        raise ArgumentError(f"multi_dot(): expected at least 2 tensors but got {len(xs)}")
+    for i, x in enumerate(xs):
+        ends = i in (0, len(xs) - 1)
+        if len(x.shape) != 2 and not (ends and len(x.shape) == 1):
+            raise ShapeError(f"multi_dot(): tensor {i} must be {'1D or ' * ends}2D but got "
+                             f"{len(x.shape)}D")
+    first, last = len(xs[0].shape) == 1, len(xs[-1].shape) == 1
+    xs[0] = unsqueeze_op(xs[0], dim=0) if first else xs[0]
+    xs[-1] = unsqueeze_op(xs[-1], dim=1) if last else xs[-1]
+    sizes = [x.shape[0] for x in xs] + [xs[-1].shape[1]]
+    best: dict[tuple[int, int], tuple[int, int]] = {(i, i): (0, i) for i in range(len(xs))}
+    for width in range(1, len(xs)):
+        for i in range(len(xs) - width):
+            j = i + width
+            best[i, j] = min((best[i, k][0] + best[k + 1, j][0]
+                              + sizes[i] * sizes[k + 1] * sizes[j + 1], k) for k in range(i, j))
+
+    def product(i: int, j: int) -> Any:
+        if i == j:
+            return xs[i]
+        k = best[i, j][1]
+        return matmul_op(product(i, k), product(k + 1, j))
+    found = product(0, len(xs) - 1)
+    drop = ((0,) if first else ()) + ((1,) if last else ())
+    return finish_same(out, squeeze_op(found, dims=drop) if drop else found)
+
+
+@linalg()
+def cond(A: Any, p: Any = None, *, out: Any = None) -> Any:
+    """‖A‖·‖A⁻¹‖, inf for a singular matrix; the ratio of extreme singular values for p None, 2 or
+    -2."""
+    need_matrix("cond", A)
+    if p in (None, 2, -2):
+        s, last = svd_op(A)[1], (len(A.shape) - 2,)
+        high, low = amax_op(s, dim=last, keepdim=False), amin_op(s, dim=last, keepdim=False)
+        return _cond_out(out, div(low, high) if p == -2 else div(high, low))
+    inverse, info = _with_info("cond", "singular", A, inv_op, False)
+    regular = eq(info, 0)
+    inverse = where_op(regular[..., None, None], inverse, 0.0)
+    return _cond_out(out, where_op(regular, mul(matrix_norm(A, p), matrix_norm(inverse, p)),
+                                   math.inf))
 
 
 @linalg(method=False)
