@@ -79,6 +79,33 @@ F.interpolate(x, size=(3, 7), mode="bicubic", align_corners=True) | output_size 
 F.interpolate(x, size=(3, 7), mode="bilinear", antialias=True) | output_size align_corners
 m.index_copy(0, where[:2], c[:2]) | source_dim
 m.index_add(0, where, c) | source_dim
+t.add(m, c, alpha=2) | alpha
+t.sub(m, c, alpha=3) | alpha
+m.index_add(0, where, c, alpha=2) | alpha
+t.addmm(m, s, m, beta=0.5, alpha=2) | alpha beta mat1_sym_sizes mat2_sym_sizes
+t.addmv(v0, w, v, alpha=2) | alpha beta
+t.addr(w, v0, v, beta=0.5) | alpha beta
+t.addbmm(s, b, b, alpha=2) | alpha beta
+t.linalg.cholesky(s @ s.t(), upper=True) | upper
+t.cholesky_inverse(s, upper=False) | upper
+t.linalg.solve(s, s, left=False) | left
+t.renorm(m, 2, 0, 1.0) | p maxnorm
+t.rot90(m, 3) | k dims
+F.pixel_shuffle(t.cat([x, x[:, :1]], 1), 2) | upscale_factor
+F.channel_shuffle(x[:, :2], 2) | groups
+F.unfold(x, 2, padding=1) | kernel_size padding dilation stride
+F.multi_margin_loss(m, where, margin=0.5) | p margin reduction
+t.mvlgamma(m + 2, 2) | p
+m.scatter_reduce(0, where[:, None], c, "amax", include_self=False) | include_self reduce
+m.unsafe_split(2)[0] | split_size
+F.pad(m, (1, 2)) | pad
+m.clamp(min=c) | min max
+m.gather(0, where[:, None]) | sparse_grad
+F.interpolate(x, scale_factor=2) | scales_h scales_w
+F.interpolate(x, size=(3, 7), mode="bilinear") | scales_h scales_w
+F.interpolate(x[0], scale_factor=1.5, mode="linear") | scales
+F.interpolate(x, size=(3, 7), mode="nearest-exact") | output_size scales_h
+t.linalg.svd(w)[1] | S_sym_argsize_minus_1
 """.strip().splitlines()]
 
 

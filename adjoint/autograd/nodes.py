@@ -1,6 +1,7 @@
 """What a node shows of its residuals: `saved_tensors`, `_saved_self`, `_saved_result`, `_raw_*`."""
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -19,6 +20,13 @@ from adjoint.ops.device import device
 
 # PyTorch's names of residuals that are called otherwise in our records.
 _SHOWN = {"a": "self", "x": "self", "b": "other", "out": "result", "input": "self"}
+
+
+REDUCTIONS = {"none": 0, "mean": 1, "sum": 2}
+
+
+_PAIRS = {"kernel_size", "dilation", "padding", "stride", "output_size"}      # of the plane
+_COUNTED = ("dim", "padding_idx")                    # (from the front, in the record's attributes)
 
 
 def _own(node: Node) -> tuple[dict[str, str], dict[str, Callable[[Any], Any]]]:
@@ -128,6 +136,9 @@ def _node_getattr(self: Node, name: str) -> Any:
             if isinstance(value, Aval) and wanted in [
                     f"{n}_sym_sizes" for n in _names(self, key.removesuffix("_aval"))]:
                 return value.shape
+        asked = _asked(self)
+        if wanted in asked:
+            return asked[wanted]
         made = _own(self)[1].get(wanted)
         if made is not None:
             try:
@@ -141,6 +152,23 @@ def _node_getattr(self: Node, name: str) -> Any:
         if found is not None:
             return found[0]
     raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
+
+
+def _asked(node: Node) -> dict[str, Any]:
+    """The numbers of the call that made the node, by the names of its function's arguments."""
+    if getattr(node, "said", None) is None:
+        return {}
+    f, args, kwargs = node.said  # type: ignore[attr-defined]  # of a WideNode
+    known = inspect.signature(f).parameters
+    names = [n for n, p in known.items() if p.kind is not p.VAR_POSITIONAL]
+    found = {n: p.default for n, p in known.items()}
+    found |= {names[i]: x for i, x in args.items() if i < len(names)} | kwargs
+    if isinstance(found.get("reduction"), str):
+        found["reduction"] = REDUCTIONS[found["reduction"]]
+    for n in _PAIRS & found.keys():
+        found[n] = (found[n],) * 2 if isinstance(found[n], int) else found[n]
+    return {n: x for n, x in found.items() if n not in _COUNTED and isinstance(
+        x, (int, float, tuple, list)) and not (n in ("dims", "shifts") and isinstance(x, int))}
 
 
 def _of_operand(node: Node, wanted: str) -> tuple[Any] | None:

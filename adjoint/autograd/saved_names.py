@@ -9,6 +9,7 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+from adjoint.autograd.nodes import REDUCTIONS
 from adjoint.core.bind import tensor_of
 from adjoint.core.tensor import Size, Tensor, wrap
 
@@ -53,7 +54,7 @@ def _given(value: Any) -> Callable[[Any], Any]:
 
 
 def _reduction(node: Any) -> int:
-    return {"none": 0, "mean": 1, "sum": 2}[node.attrs.get("reduction", "none")]
+    return REDUCTIONS[node.attrs.get("reduction", "none")]
 
 
 def _last_slice(part: str) -> Callable[[Any], Any]:
@@ -82,6 +83,14 @@ def _indices(node: Any) -> tuple[Any, ...]:
     return tuple([found.get(d) for d in range(max(dims) + 1)])
 
 
+def _pads(node: Any) -> list[int]:
+    """From the last axis on, as far as there are any."""
+    pads = list(node.attrs["pads"])
+    while len(pads) > 1 and tuple(pads[0]) == (0, 0):
+        del pads[0]
+    return [n for pair in reversed(pads) for n in pair]
+
+
 def _exponent(node: Any) -> Any:
     if node.op.name == "square":
         return 2
@@ -91,7 +100,7 @@ def _exponent(node: Any) -> Any:
 
 _LOSS: dict[str, Callable[[Any], Any]] = {"reduction": _reduction}
 _WEIGHED = {**_LOSS, "weight": _given(None)}
-_ONE: dict[str, Callable[[Any], Any]] = {"alpha": _given(1)}
+_ONE: dict[str, Callable[[Any], Any]] = {"alpha": lambda node: node.attrs.get("alpha", 1)}
 _NUMEL: dict[str, Callable[[Any], Any]] = {
     "self_sym_numel": lambda node: math.prod(node.edges[0].shape)}
 _DIM: dict[str, Callable[[Any], Any]] = {"dim": lambda node: node.attrs["dims"][0]}
@@ -113,15 +122,36 @@ _RESIZED: dict[str, Callable[[Any], Any]] = {"output_size": lambda node: tuple(n
 _ALIGNED = {**_RESIZED, "align_corners": lambda node: bool(node.attrs["align"])}
 _SOURCE: dict[str, Callable[[Any], Any]] = {"source_dim": lambda node: len(node.shape)}
 
+
+
+def _scale(axis: int) -> Callable[[Any], Any]:
+    return lambda node: node.attrs["axes"][axis][2]
+
+
+_SCALES: dict[int, dict[str, Callable[[Any], Any]]] = {
+    n: {name: _scale(i) for i, name in enumerate(names)}
+    for n, names in ((1, ["scales"]), (2, ["scales_h", "scales_w"]),
+                     (3, ["scales_d", "scales_h", "scales_w"]))}
+
 MADE: dict[str, dict[str, Callable[[Any], Any]]] = {
     "SliceBackward0": {p: _last_slice(p) for p in ("dim", "start", "end", "step")},
-    "SplitBackward0": {"split_size": lambda node: node.attrs["sizes"][0]},
+    **dict.fromkeys(("SplitBackward0", "UnsafeSplitBackward0"),
+                    {"split_size": lambda node: node.attrs["sizes"][0]}),
+    "ConstantPadNdBackward0": {"pad": _pads},
+    "ClampBackward0": {"min": _given(None), "max": _given(None)},
+    "GatherBackward0": {"sparse_grad": _given(False)},
+    "LinalgLuBackward0": {"pivot": _given(True)}, "LinalgSvdBackward0": {
+        "S_sym_argsize_minus_1": lambda node: min(node.edges[0].shape[-2:])},
+    "ScatterReduceBackward0": {"include_self": lambda node: node.attrs["include"],
+                               "reduce": lambda node: node.op.name.removeprefix("scatter_")},
     "AddBackward0": _ONE, "SubBackward0": _ONE, "IndexAddBackward0": {
         **_ONE, **_DIM, **_SOURCE},
     "AddmmBackward0": {
-        "mat1_sym_sizes": _sizes(0),
-        "mat2_sym_sizes": lambda node: Size(node.edges[1].shape[::-1]),
-        "alpha": _given(1), "beta": _given(1),
+        "mat1_sym_sizes": lambda node: Size(node.edges[node.op.name == "addmm"].shape),
+        "mat2_sym_sizes": lambda node: Size(node.edges[2].shape if node.op.name == "addmm"
+                                            else node.edges[1].shape[::-1]),
+        "alpha": lambda node: node.attrs.get("alpha", 1),
+        "beta": lambda node: node.attrs.get("beta", 1),
         "mat2": lambda node: tensor_of(node.saved[node.plan.names.index("weight")], node).t(),
         "mat1": lambda node: tensor_of(node.saved[node.plan.names.index("x")], node)
         if "x" in node.plan.names else None},
@@ -152,10 +182,10 @@ MADE: dict[str, dict[str, Callable[[Any], Any]]] = {
         "N": _sizes(0, 0, 1), "C": _sizes(0, 1, 2), "HxW": _sizes(0, 2, None)},
     "NativeBatchNormBackward0": {"training": lambda node: "mean" in node.plan.names},
     "EmbeddingBackward0": {"weight_sym_argsize_0": _sizes(0, 0, 1)},
-    **{f"UpsampleNearest{d}DBackward0": _RESIZED for d in "123"},
-    **dict.fromkeys(("UpsampleLinear1DBackward0", "UpsampleTrilinear3DBackward0",
-                     "UpsampleBilinear2DBackward0", "UpsampleBicubic2DBackward0",
-                     "UpsampleBilinear2DAaBackward0", "UpsampleBicubic2DAaBackward0"), _ALIGNED),
+    **{f"Upsample{kind}{d}DBackward0": {**_RESIZED, **_SCALES[d]}
+       for kind in ("Nearest", "NearestExact") for d in (1, 2, 3)},
+    **{f"Upsample{kind}Backward0": {**_ALIGNED, **_SCALES[int(kind.rstrip("Aa")[-2])]} for kind in (
+        "Linear1D", "Bilinear2D", "Bicubic2D", "Trilinear3D", "Bilinear2DAa", "Bicubic2DAa")},
     "FftC2CBackward0": _FFT, "FftR2CBackward0": {**_FFT, "onesided": _given(True)},
     "FftC2RBackward0": _FFT,
 }

@@ -243,6 +243,7 @@ class WideNode(Node):
     """A node with any number of edges and residuals."""
 
     __slots__ = ("edges", "saved", "__dict__")
+    said: Any = None               # the numbers of the call, where several records do its work
 
 
 def _of_plan(name: str) -> Any:

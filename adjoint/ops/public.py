@@ -25,6 +25,7 @@ from adjoint.core.modes import (
     warn,
     watchers,
 )
+from adjoint.core.node import WideNode
 from adjoint.core.tensor import INFERENCE_CELL, Tensor, bump, named, next_sequence
 
 _VARARGS = 4        # co_flags of the code object (inspect.CO_*)
@@ -274,6 +275,14 @@ def public(name: str = "", *, method: bool | str = True, function: bool = True,
     return enter
 
 
+def said(t: Tensor, f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Leave what was asked for beside the operands on the node: PyTorch's has it as `_saved_*`."""
+    node = getattr(t._edge, "node", t._edge)
+    if isinstance(node, WideNode):
+        node.said = (f, *({k: x for k, x in named if not hasattr(x, "shape")} for named in (
+            enumerate(args), kwargs.items())))
+
+
 def known_as(node: str) -> Callable[[F], F]:
     """A function, the last node of whose result prints as `node`: in PyTorch it is one op, here
     several, or one that others share."""
@@ -286,6 +295,7 @@ def known_as(node: str) -> Callable[[F], F]:
             made = inner(*args, **kwargs)
             if type(made) is Tensor and made._rg and not state() & WATCH:
                 named(made, node, since)
+                said(made, f, args, kwargs)
             return made
         return call  # type: ignore[return-value]  # same signature
     return around
