@@ -74,10 +74,29 @@ def test_both_backends_draw_the_same_bits() -> None:
     assert len(digests) == 1
 
 
-def test_in_place_and_dropped_infinities() -> None:
-    x = ad.full((1000,), float("inf"))
+@pytest.mark.parametrize("size", [10, 1000])
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "bfloat16"])
+def test_what_is_dropped_is_multiplied_by_0(dtype: str, size: int) -> None:
+    x = ad.full((size,), float("inf"), dtype=getattr(ad, dtype))
     y = F.dropout(x, 0.5, inplace=True)
-    assert y is x and set(np.unique(x.numpy())) == {0.0, np.inf}
+    assert y is x and bool(y.isnan().any()) and bool(y.isinf().any())
+    for f in (F.dropout, F.dropout1d, F.alpha_dropout, F.feature_alpha_dropout):
+        z = ad.full((size, 3), float("nan"), dtype=x.dtype, requires_grad=True)
+        out = f(z, 0.5, True)
+        out.backward(ad.full_like(z, float("nan")))
+        assert out.isnan().all() and z.grad.isnan().all()
+
+
+@pytest.mark.parametrize("f", ["dropout1d", "dropout2d", "feature_alpha_dropout"])
+def test_masks_of_channels_are_drawn_in_their_own_order(f: str) -> None:
+    torch = pytest.importorskip("torch")
+    shape = (4, 5, 1, 1)[:3 if f == "dropout1d" else 4]
+    found = []
+    for lib in (torch, ad):
+        lib.manual_seed(2)
+        x = lib.ones(*shape).transpose(0, 1).contiguous().transpose(0, 1)
+        found.append(getattr(lib.nn.functional, f)(x, 0.5, True).flatten().tolist())
+    assert found[1] == pytest.approx(found[0])
 
 
 def test_vmap_draws_per_example_or_once() -> None:

@@ -66,3 +66,36 @@ def test_impossible_bags_are_refused(options, words):
         F.embedding_bag(ad.tensor([1, 2, 3, 4]), ad.ones(5, 2), **made)
     with pytest.raises(ValueError, match="input has to be 1D or 2D Tensor, but got Tensor of dim"):
         F.embedding_bag(ad.zeros(1, 1, 1, dtype=ad.int64), ad.ones(5, 2))
+
+
+SPREAD = [("linear", 1, {}), ("bilinear", 2, {}), ("bicubic", 2, {"align_corners": True}),
+          ("trilinear", 3, {}), ("area", 2, {}), ("bilinear", 2, {"antialias": True})]
+
+
+@pytest.mark.parametrize("sizes", [(7, 4), (5, 9), (41, 18), (64, 7)])
+@pytest.mark.parametrize("mode, dims, options", SPREAD)
+def test_what_is_not_finite_stays_where_it_is_read(mode, dims, options, sizes):
+    n, out = (min(s, 9) for s in sizes) if dims == 3 else sizes
+    clean = ad.arange(float(2 * n**dims)).sin().reshape(2, 1, *(n,) * dims)
+    resized = {"size": (out,) * dims, "mode": mode, **options}
+    want = F.interpolate(clean, **resized)
+    for value in (float("nan"), float("inf")):
+        x = clean.clone()
+        x[(0, 0, *(n // 2,) * dims)] = value
+        x.requires_grad_()
+        y = F.interpolate(x, **resized)
+        fine = y.isfinite()
+        assert fine.double().mean() > 0.5 and fine[1].all()
+        assert ad.allclose(y[fine], want[fine], atol=1e-5)
+        ct = ad.ones_like(y)
+        ct[(0, 0, *(0,) * dims)] = value
+        y.backward(ct)
+        assert x.grad[1].isfinite().all() and x.grad.isfinite().double().mean() > 0.5
+
+
+@pytest.mark.parametrize("dims", [1, 2, 3])
+def test_adaptive_means_keep_what_is_not_finite_in_its_windows(dims):
+    x = ad.ones(1, 2, *(7,) * dims)
+    x[(0, 0, *(0,) * dims)] = float("nan")
+    y = getattr(F, f"adaptive_avg_pool{dims}d")(x, 3)
+    assert y.isnan().sum() == 1 and y[(0, 0, *(0,) * dims)].isnan() and y[0, 1].eq(1).all()

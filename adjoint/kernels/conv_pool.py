@@ -334,13 +334,30 @@ def _few_averages(length: int, out: int, dtype: np.dtype[Any]) -> Array:
     return np.frombuffer(matrix.tobytes(), dtype).reshape(matrix.shape)
 
 
+def local_product(x: Array, matrix: Array) -> Array:
+    """x @ matrix.T, where an element of x that is not finite reaches no result whose weight for it
+    is 0.
+
+    >>> local_product(np.array([1.0, np.inf]), np.eye(2)).tolist()
+    [1.0, inf]
+    """
+    with np.errstate(invalid="ignore"):
+        made = np.matmul(x, matrix.T)
+        if np.isfinite(made).all():
+            return made
+        for i, row in enumerate(matrix):
+            at = np.flatnonzero(row)
+            made[..., i] = (x[..., at] * row[at]).sum(-1)
+    return made
+
+
 def _along(y: Array, axis: int, backward: bool, length: int, out: int) -> Array:
     """The product of an axis with the averages of its windows, or with their transpose."""
     make = _few_averages if length * out <= 4096 else _averaging
     matrix = make(length, out, y.dtype)
     n = y.ndim
     last = y.transpose(*range(axis), *range(axis + 1, n), axis)
-    made = np.matmul(last, matrix if backward else matrix.T)
+    made = local_product(last, matrix.T if backward else matrix)
     return made.transpose(*range(axis), n - 1, *range(axis, n - 1))
 
 

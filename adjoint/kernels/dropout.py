@@ -37,7 +37,7 @@ def _emit(stored: str, register: str, stream: bool, shifted: bool, frame: Frame)
             at = base + 16 * w
             v = codegen.load(f, f.at(x, stored, at), stored, 16, mask=mask) * scale
             keep = f.bits(f.load(f.at(bits, "i16", g * 4 + w), "i16"), vec(16, "i1"))
-            v = f.select(keep, v, zero)
+            v = f.select(keep, v, v * zero)
             if shifted:
                 v = v + f.select(keep, *shifts)
             codegen.store(f, v, f.at(out, stored, at), stored, mask=mask, stream=around)
@@ -83,7 +83,7 @@ def _shape(count: int) -> tuple[Any, int]:
 
 
 def dropout(x: Array, bits: Array, shape: tuple[int, ...], scale: float, *shifts: float) -> Any:
-    """x * scale where the mask keeps an element, 0 elsewhere.
+    """x * scale where the mask keeps an element, x * 0 elsewhere.
 
     Args:
         x: C-contiguous, float, of the mask's shape.

@@ -55,18 +55,11 @@ def dropout_numpy(x: Array, bits: Array, shape: tuple[int, ...], scale: float) -
 
 
 def masked(x: Array, keep: Array, scale: float) -> Array:
-    """x * scale where `keep`, 0 elsewhere; `keep` broadcasts against x."""
-    if x.dtype.itemsize == 2:
-        scaled = (x.astype(np.float32) * np.float32(scale)).astype(x.dtype)
-    else:
-        scaled = x * x.real.dtype.type(scale)
-    lead = keep.ndim
-    while lead and keep.shape[lead - 1] == 1:
-        lead -= 1
-    if lead < keep.ndim == x.ndim and keep.shape[:lead] == x.shape[:lead]:
-        scaled[~keep.reshape(keep.shape[:lead])] = 0         # whole channels
-        return scaled
-    return np.asarray(np.where(keep, scaled, np.zeros((), x.dtype)))
+    """x * scale where `keep`, x * 0 elsewhere; `keep` broadcasts against x."""
+    wide = x.astype(np.float32) if x.dtype.itemsize == 2 else x
+    factor = keep * wide.real.dtype.type(scale)
+    with np.errstate(invalid="ignore"):
+        return np.asarray((wide * factor).astype(x.dtype, copy=False))
 
 
 def kept_scale(p: float, dtype: np.dtype[Any] | None = None) -> float:

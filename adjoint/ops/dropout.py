@@ -108,7 +108,7 @@ def mapped_as(x: Any, shape: Shape) -> Any:
 
 
 def applied(x: Any, bits: Any, shape: Shape, scale: float) -> Any:
-    """x * scale where `bits`, a mask of `shape`, keep it; 0 elsewhere."""
+    """x * scale where `bits`, a mask of `shape`, keep it; x * 0 elsewhere."""
     return dropout_op(mapped_as(x, shape), bits, shape=shape, scale=scale)
 
 
@@ -136,9 +136,11 @@ def drawn(input: Any, p: float, shape: Shape, axes: tuple[int, ...] | None = Non
     return drawn_mask(source(), whole, float(p), axes), whole
 
 
-def _drawn(input: Any, p: float, shape: Shape) -> tuple[Any, Shape]:
-    """The same for `input` itself, drawn in the order in which its elements lie in memory."""
-    array = raw(input)
+def _drawn(input: Any, p: float, shape: Shape | None) -> tuple[Any, Shape]:
+    """The same; None: for each element of `input`, in the order in which they lie in memory."""
+    if shape is not None:
+        return drawn(input, p, shape)
+    array, shape = raw(input), tuple(input.shape)
     laid = type(array) is np.ndarray and array.shape == _mask_shape(shape)
     return drawn(input, p, shape, memory_order(array) if laid else None)
 
@@ -154,7 +156,7 @@ def _checked(name: str, input: Any, p: float) -> None:
         raise ArgumentError(f"dropout probability has to be between 0 and 1, but got {p}")
 
 
-def _ready(name: str, input: Any, p: float, shape: Shape) -> tuple[Any, Shape, float]:
+def _ready(name: str, input: Any, p: float, shape: Shape | None) -> tuple[Any, Shape, float]:
     """A mask for `input`, its shape, and what the elements that are kept are scaled by."""
     need_kernel("bernoulli_scalar_cpu_", "c", input)
     if dtype_of(input).kind in "iub":
@@ -167,11 +169,12 @@ def with_mask(input: Any, p: float, ones: Any) -> tuple[Any, Any]:
     _checked("dropout", input, p)
     if p == 0 or not math.prod(input.shape):
         return mul(input, 1.0), ones
-    bits, whole, scale = _ready("dropout", input, p, tuple(input.shape))
+    bits, whole, scale = _ready("dropout", input, p, None)
     return applied(input, bits, whole, scale), applied(ones, bits, whole, 1.0)
 
 
-def _drop(name: str, input: Any, p: float, training: bool, in_place: bool, shape: Shape) -> Any:
+def _drop(name: str, input: Any, p: float, training: bool, in_place: bool,
+          shape: Shape | None) -> Any:
     if not training or p == 0 or not math.prod(input.shape):
         return input
     bits, whole, scale = _ready(name, input, p, shape)
@@ -191,7 +194,7 @@ def dropout(input: Any, p: float = 0.5, training: bool = True, inplace: bool = F
     tensor([1., 1., 1.])
     """
     _checked("dropout", input, p)
-    return _drop("dropout", input, p, training, inplace, tuple(input.shape))
+    return _drop("dropout", input, p, training, inplace, None)
 
 
 @public("dropout", method=False)
@@ -237,7 +240,7 @@ def dropout3d(input: Any, p: float = 0.5, training: bool = True, inplace: bool =
 ALPHA = 1.7580993408473766
 
 
-def _alpha(input: Any, p: float, training: bool, shape: tuple[int, ...]) -> Any:
+def _alpha(input: Any, p: float, training: bool, shape: Shape | None) -> Any:
     """Dropout that keeps mean and variance of SELU activations.
 
     Source: G. Klambauer et al., "Self-normalizing neural networks" (2017), section 3.
@@ -268,7 +271,7 @@ def alpha_dropout(input: Any, p: float = 0.5, training: bool = False,
                   inplace: bool = False) -> Any:
     """Dropout for SELU networks: keeps zero mean and unit variance."""
     _checked("alpha_dropout", input, p)
-    return _alpha(input, p, training, tuple(input.shape))
+    return _alpha(input, p, training, None)
 
 
 @typed

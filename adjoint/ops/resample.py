@@ -16,6 +16,7 @@ from adjoint.base.errors import ArgumentError, NotSupported, ShapeError
 from adjoint.core.modes import warn
 from adjoint.core.op import op
 from adjoint.kernels.conv_numpy import per_dim
+from adjoint.kernels.conv_pool import local_product
 from adjoint.ops.api_common import (
     cast_to,
     dtype_of,
@@ -72,8 +73,9 @@ def _read_by(axis: Axis, kind: str, align: bool, smooth: bool) -> tuple[Any, Any
         m = _smooth_matrix(axis, kind, align)
         low, end = (m != 0).argmax(1), n - (m[:, ::-1] != 0).argmax(1)
         at = low + np.arange((end - low).max())[:, None]
-        index = np.minimum(at, n - 1)
-        return index, np.where(at < n, m[np.arange(out), index], 0.0)
+        inside = at < end
+        index = np.where(inside, at, low)
+        return index, np.where(inside, m[np.arange(out), index], 0.0)
     at = _sources(n, out, scale, align)
     if kind == "linear":
         at = np.maximum(at, 0)
@@ -172,13 +174,13 @@ def _weighed(x: Any, d: int, axis: Axis, kind: str, align: bool, smooth: bool, b
     kernel = generated("taps") if x.size >= MANY else None
     if kernel is not None:
         found = kernel(x, *_taps(axis, kind, align, smooth, back, x.dtype), d)
-        if found is not NotImplemented:
+        # going back, elements that nothing read show another's cotangent with weight 0
+        unread = back and axis[0] > axis[1]
+        if found is not NotImplemented and not (unread and not np.isfinite(found).all()):
             return found
     matrix = _matrix(axis, kind, align, smooth, x.dtype)
     matrix, last = matrix.T if back else matrix, x.ndim - 1
-    if d == last:
-        return np.matmul(x, matrix.T)
-    return np.moveaxis(np.matmul(np.moveaxis(x, d, last), matrix.T), last, d)
+    return np.moveaxis(local_product(np.moveaxis(x, d, last), matrix), last, d)
 
 
 def _record(name: str, node: str, dims: int, kind: str, smooth: bool = False) -> Any:
