@@ -105,3 +105,27 @@ def test_cuda_has_nothing_to_start_and_a_cpu_tensor_is_on_no_device_of_it() -> N
         assert not ad.cuda.is_initialized()
     with pytest.raises(RuntimeError, match="NVTX functions not installed"):
         ad.cuda.nvtx.range_push("step")
+
+
+def test_floats_of_two_dtypes_are_not_mixed() -> None:
+    for dtype in (ad.float64, ad.bfloat16):
+        with pytest.raises(RuntimeError, match="prelu: Type promoting not supported. Got"):
+            F.prelu(ad.ones(2, dtype=dtype), ad.ones(1))
+    with pytest.raises(RuntimeError, match="All tensors must have the same dtype"):
+        F.bilinear(ad.ones(1, 2), ad.ones(1, 2).double(), ad.ones(3, 2, 2))
+    with ad.autocast("cpu", dtype=ad.bfloat16):
+        assert F.prelu(ad.ones(2, dtype=ad.bfloat16), ad.ones(1)).dtype == ad.bfloat16
+    for pair in ((ad.tensor([1]), ad.ones(1)), (ad.ones(1), ad.tensor([1]))):
+        with pytest.raises(RuntimeError, match="kl_div: Integral inputs not supported"):
+            F.kl_div(*pair, reduction="sum")
+
+
+def test_probabilities_are_no_nan() -> None:
+    with pytest.raises(RuntimeError, match="between 0 and 1"):
+        F.binary_cross_entropy(ad.tensor([0.5, float("nan")]), ad.ones(2))
+
+
+def test_an_instance_norm_of_no_elements_keeps_its_statistics() -> None:
+    layer = nn.InstanceNorm1d(2, track_running_stats=True)
+    assert tuple(layer(ad.zeros(3, 2, 0)).shape) == (3, 2, 0)
+    assert layer.running_mean.tolist() == [0.0, 0.0] and layer.running_var.tolist() == [1.0, 1.0]

@@ -183,3 +183,73 @@ def test_a_buffer_that_is_not_writable_is_warned_about_once(monkeypatch):
             assert ad.frombuffer(b"ab", dtype=ad.uint8).tolist() == [97, 98]
         ad.frombuffer(bytearray(b"ab"), dtype=ad.uint8)
     assert len(told) == 1
+
+
+# ------------------------------------------------------------------ infinities, nan, whole numbers
+X, Y = [inf, -inf, nan, 0.5, -2.0, 3.0], [1.0, 0.25, -1.0, 2.0, -2.0, 0.5]
+AT_INFINITY = {
+    "smooth_l1": lambda F, x, y: F.smooth_l1_loss(x, y, reduction="none"),
+    "huber": lambda F, x, y: F.huber_loss(x, y, reduction="none", delta=0.5),
+    "prelu": lambda F, x, y: F.prelu(x, y[:1]),
+    "prelu of channels": lambda F, x, y: F.prelu(x[None], y),
+    "hardtanh": lambda F, x, y: F.hardtanh(x),
+    "relu6": lambda F, x, y: F.relu6(x),
+    "logits": lambda F, x, y: F.binary_cross_entropy_with_logits(
+        x, y.detach().sigmoid(), reduction="none")}
+
+
+@pytest.mark.parametrize("name", AT_INFINITY)
+def test_slopes_at_infinity_and_nan(name):
+    torch = pytest.importorskip("torch")
+    found = []
+    for lib in (torch, ad):
+        x = lib.tensor(X, dtype=lib.float64, requires_grad=True)
+        y = lib.tensor(Y, dtype=lib.float64, requires_grad=True)
+        out = AT_INFINITY[name](lib.nn.functional, x, y)
+        out.sum().backward()
+        found.append([out.tolist(), x.grad.tolist(), y.grad.tolist() if y.grad is not None else 0])
+    for ours, theirs in zip(*reversed(found), strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int32", "int64", "bool"])
+@pytest.mark.parametrize("name", ["LPPool1d", "LPPool2d", "PairwiseDistance"])
+def test_whole_numbers_in_powers_and_distances(name, dtype):
+    torch = pytest.importorskip("torch")
+    found = []
+    for lib in (torch, ad):
+        x = (lib.arange(64) % 5).reshape(1, 2, 4, 8).to(getattr(lib, dtype))
+        layer = getattr(lib.nn, name)
+        try:
+            out = layer()(x, x.flip(-1)) if name == "PairwiseDistance" else layer(2, 2)(
+                x[0] if name == "LPPool1d" else x)
+            found.append((str(out.dtype).split(".")[-1], out.tolist()))
+        except RuntimeError:
+            found.append(("refused", 0))
+    assert found[1][0] == found[0][0]
+    np.testing.assert_allclose(found[1][1], found[0][1], rtol=1e-6)
+
+
+def test_distances_of_numbers_and_places_of_nan():
+    assert ad.nn.functional.pairwise_distance(ad.tensor(3.0), ad.tensor(1.0)).item() == (
+        pytest.approx(2.0, abs=1e-5))
+    x = ad.arange(10.0).reshape(1, 1, 10)
+    x[0, 0, [1, 2, 4]] = nan
+    values_, where = ad.nn.functional.adaptive_max_pool1d(x, 3, return_indices=True)
+    assert values(values_[0, 0]) == ["nan", "nan", "9.0"] and where.tolist() == [[[2, 4, 9]]]
+    with pytest.warns(UserWarning, match="1-D input to dropout3d"):
+        assert ad.nn.functional.dropout3d(ad.ones(3), 0.5, False).tolist() == [1.0] * 3
+    assert tuple(ad.nn.GroupNorm(2, 4, affine=False)(ad.ones(1, 8, 2)).shape) == (1, 8, 2)
+
+
+def test_removing_a_parametrization_leaves_what_was_saved():
+    from adjoint.nn.utils import parametrizations, parametrize
+    for wrap in (parametrizations.spectral_norm, parametrizations.orthogonal):
+        layer = ad.nn.Linear(3, 3)
+        optimizer = ad.optim.SGD(wrap(layer).parameters(), lr=0.1)
+        saved = layer.state_dict()["parametrizations.weight.original"]
+        before = saved.tolist()
+        parametrize.remove_parametrizations(layer, "weight")
+        assert saved.tolist() == before and layer.weight.tolist() != before
+        held = {id(p) for g in optimizer.param_groups for p in g["params"]}
+        assert id(layer.weight) in held

@@ -420,6 +420,10 @@ def adaptive_max_pool_forward(x: Array, out: Spatial) -> tuple[Array, Array]:
     parts = parts.reshape(*lead, *split).transpose(0, 1, *[i + 2 for i in order])
     parts = parts.reshape(*lead, *sizes, math.prod(split[1::2]))
     winner = parts.argmax(axis=-1)[..., None]
+    lost = parts != parts
+    if lost.any():                  # the last nan wins, as in `max_pool_forward`
+        last = parts.shape[-1] - 1 - lost[..., ::-1].argmax(-1)[..., None]
+        winner = np.where(lost.any(-1, keepdims=True), last, winner)
     places = places.reshape(split).transpose(order).reshape(1, 1, *sizes, -1)
     best = np.take_along_axis(parts, winner, -1)[..., 0]
     return best, np.take_along_axis(places, winner, -1)[..., 0]

@@ -9,6 +9,7 @@ import numpy as np
 from adjoint.base.aval import Aval
 from adjoint.base.dtypes import finfo, is_inexact, scalar_type
 from adjoint.base.errors import ArgumentError, DTypeError, ShapeError
+from adjoint.core.autocast import lowered
 from adjoint.core.inplace import inplace as write_inplace
 from adjoint.core.modes import warn
 from adjoint.core.op import op
@@ -99,6 +100,10 @@ def prelu(input: Any, weight: Any) -> Any:
     if len(weight.shape) > 1:
         raise ShapeError(f"prelu: Expected `weight` to be a scalar or 1D tensor, but got: ndim = "
                          f"{len(weight.shape)}")
+    input, weight = lowered(input, weight)
+    if dtype_of(input) != dtype_of(weight):
+        raise DTypeError("prelu: Type promoting not supported. Got "
+                         f"{scalar_type(dtype_of(input))} and {scalar_type(dtype_of(weight))}")
     n = numel(weight)
     if n != 1 and not len(input.shape):
         raise ShapeError(f"prelu: Not allow zero-dim input tensor. It has one number, weight has "

@@ -207,7 +207,7 @@ def _channels(name: str, input: Any, p: float, training: bool, in_place: bool,
               ranks: tuple[int, ...], unbatched: int) -> Any:
     _checked(name, input, p)
     n = len(input.shape)
-    if n < 2 or n not in ranks and name == "dropout1d":
+    if n < (1 if name == "dropout3d" else 2) or n not in ranks and name == "dropout1d":
         raise ShapeError(f"{name}: Expected {'D or '.join(map(str, ranks))}D input, but received a "
                          f"{n}D input: {list(input.shape)}")
     if n not in ranks:

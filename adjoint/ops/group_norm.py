@@ -191,7 +191,7 @@ def instance_norm(input: Any, running_mean: Any = None, running_var: Any = None,
     if math.prod(rest) == 1:
         raise ShapeError("Expected more than 1 spatial element when training, got input size "
                          f"{list(input.shape)}")
-    if running_mean is not None:
+    if running_mean is not None and math.prod(rest):
         array = raw(input)
         if isinstance(array, np.ndarray):
             flat = wide(array).reshape(n, c, -1)

@@ -68,16 +68,24 @@ mse_op = pointwise("mse_loss_each", lambda x, y: (x - y) * (x - y), node="MseLos
 l1_op = pointwise("l1_loss", lambda gap: abs_(gap), node="AbsBackward0")
 smooth_l1_op = pointwise("smooth_l1_loss_each", lambda x, y, *, beta: where_(
     abs_(x - y) < beta, 0.5 * (x - y) * (x - y) / beta, abs_(x - y) - 0.5 * beta),
-    node="SmoothL1LossBackward0")
+    node="SmoothL1LossBackward0", slope={
+        "x": lambda x, y, *, beta: where_(x - y >= beta, 1.0, where_(
+            x - y <= -beta, -1.0, (x - y) / beta)),
+        "y": lambda x, y, *, beta: where_(x - y >= beta, -1.0, where_(
+            x - y <= -beta, 1.0, (y - x) / beta))})
 huber_op = pointwise("huber_loss_each", lambda x, y, *, delta: where_(
     abs_(x - y) <= delta, 0.5 * (x - y) * (x - y), delta * (abs_(x - y) - 0.5 * delta)),
-    node="HuberLossBackward0")
+    node="HuberLossBackward0", slope={
+        "x": lambda x, y, *, delta: where_(x - y > delta, delta, where_(
+            x - y < -delta, -delta, x - y)),
+        "y": lambda x, y, *, delta: where_(x - y > delta, -delta, where_(
+            x - y < -delta, delta, y - x))})
 bce_op = pointwise("binary_cross_entropy_each", lambda x, y: -(
     y * maximum_(log_(x), -100.0) + (1 - y) * maximum_(log1p_(-x), -100.0)), kind="float",
     slope={"x": lambda x, y: (x - y) / maximum_(x * (1 - x), 1e-12)},
     node="BinaryCrossEntropyBackward0")
 bce_logits_op = pointwise("binary_cross_entropy_with_logits_each", lambda x, y: (
-    maximum_(x, 0.0) - x * y + log1p_(exp_(-abs_(x)))), kind="float",
+    (1 - y) * x + (maximum_(-x, 0.0) + log1p_(exp_(-abs_(x))))), kind="float",
     node="BinaryCrossEntropyWithLogitsBackward0",
     slope={"x": lambda x, y: 1 / (1 + exp_(-x)) - y, "y": lambda x: -x})
 bce_weighted_op = pointwise("binary_cross_entropy_with_pos_weight_each", lambda x, y, w: (
@@ -231,7 +239,7 @@ def binary_cross_entropy(input: Any, target: Any, weight: Any = None, size_avera
 
 
 def _outside(p: Any) -> bool:
-    return bool(p.min() < 0 or p.max() > 1)
+    return not (p.min() >= 0 and p.max() <= 1)
 
 
 @planned
@@ -267,6 +275,8 @@ def kl_div(input: Any, target: Any, size_average: Any = None, reduce: Any = None
         warn("reduction: 'mean' divides the total loss by both the batch size and the support "
              "size.'batchmean' divides only by the batch size, and aligns with the KL math "
              "definition.")
+    if not (is_inexact(dtype_of(input)) and is_inexact(dtype_of(target))):
+        raise DTypeError("kl_div: Integral inputs not supported.")
     if log_target:
         found = mul(exp(target), sub(target, input))
     else:
@@ -518,8 +528,12 @@ def pairwise_distance(x1: Any, x2: Any, p: float = 2.0, eps: float = 1e-6,
                       keepdim: bool = False) -> Any:
     """The p-norm of x1 - x2 + eps over the last axis."""
     need_kernel(TWO_BOOLEANS, "b", x1)
-    gap = gap_op(x1, x2, eps=float(eps))
-    return norm_op(gap, p=float(p), dim=(len(gap.shape) - 1,), keepdim=keepdim)
+    if is_inexact(dtype_of(x1)) or is_inexact(dtype_of(x2)):
+        gap = gap_op(x1, x2, eps=float(eps))
+    else:
+        gap = add(sub(x1, x2), float(eps))              # whole numbers wrap first
+    rank = len(gap.shape)
+    return norm_op(gap, p=float(p), dim=(rank - 1,) if rank else (), keepdim=keepdim)
 
 
 @in_float32

@@ -43,6 +43,10 @@ def bilinear(input1: Any, input2: Any, weight: Any, bias: Any = None) -> Any:
     need("bilinear", input1, input2, weight)
     need_kernel("bmm", "b", input1)
     k, i, j = weight.shape
+    if len({dtype_of(t) for t in (input1, input2, weight)}) > 1:
+        raise DTypeError("All tensors must have the same dtype, got input1: "
+                         f"{dtype_of(input1)}, input2: {dtype_of(input2)}, weight: "
+                         f"{dtype_of(weight)}: bilinear")
     for name, x, size in (("input1", input1, i), ("input2", input2, j)):
         if x.shape[-1] != size:
             raise ShapeError(f"bilinear(): {name} size does not match weight size: got "

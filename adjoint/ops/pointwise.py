@@ -396,8 +396,8 @@ logsigmoid = pointwise("logsigmoid", lambda x: ex.logsigmoid_(x), kind="float",
                        refuses={"biuc": "log_sigmoid_cpu"})
 hardtanh_op = pointwise("hardtanh", lambda x, *, low, high: minimum_(maximum_(x, low), high),
                         refuses=_NO_CLAMP,
-                        slope={"x": lambda x, *, low, high: where_((x > low) & (x < high),
-                                                                   1.0, 0.0)})
+                        slope={"x": lambda x, *, low, high: where_(x <= low, 0.0, where_(
+                            x >= high, 0.0, 1.0))})
 hardswish = pointwise(
     "hardswish", lambda x: x * minimum_(maximum_(x + 3.0, 0.0), 6.0) / 6.0,
     slope={"x": lambda x: where_(x <= -3.0, 0.0, where_(x < 3.0, x / 3.0 + 0.5, 1.0))},
@@ -429,7 +429,9 @@ hardshrink_op = pointwise("hardshrink", lambda x, *, lambd: where_(
 threshold_op = pointwise("threshold", lambda x, *, threshold, value: where_(
     x <= threshold, value, x), refuses={"bc": "threshold_cpu"})
 prelu_op = pointwise("prelu", lambda x, w: where_(x > 0, x, w * x), autocast="lower",
-                     node="PreluKernelBackward0", refuses={"c": "prelu_cpu"})
+                     node="PreluKernelBackward0", refuses={"c": "prelu_cpu"},
+                     slope={"x": lambda x, w: where_(x > 0, 1.0, w),
+                            "w": lambda x, w: where_(x > 0, 0.0, x)})
 
 
 # ------------------------------------------------------------------ complex numbers

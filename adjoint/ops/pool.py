@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from adjoint.base.aval import Aval
-from adjoint.base.dtypes import I64
+from adjoint.base.dtypes import I64, is_inexact
 from adjoint.base.errors import ArgumentError, DTypeError, ShapeError
 from adjoint.core.autocast import in_float32
 from adjoint.core.bind import bind
@@ -18,6 +18,7 @@ from adjoint.kernels import conv as k
 from adjoint.kernels.conv_numpy import per_dim
 from adjoint.kernels.expr import sqrt_, var
 from adjoint.ops.api_common import (
+    dtype_of,
     finish_same,
     need,
     need_kernel,
@@ -333,7 +334,7 @@ def _declare(dims: int) -> dict[str, Any]:
         if math.isinf(norm_type):
             return max_pool(abs_op(input), kernel_size, stride, ceil_mode=ceil_mode)
         w = per_dim(kernel_size, dims)
-        square = norm_type == 2
+        square = norm_type == 2 and is_inexact(dtype_of(input))
         power = mul(input, input) if square else pow_op(input, float(norm_type))
         name = f"lp_pool{dims}d"
         if ceil_mode:           # PyTorch's: the mean of what is there, times the whole window
@@ -409,7 +410,6 @@ def _unpool(dims: int, input: Any, indices: Any, kernel: Any, stride: Any, paddi
                              f"of size {'x'.join(map(str, space))}): pass output_size, the shape "
                              "before the pooling")
     shape = (*x.shape[:2], math.prod(space))
-    from adjoint.ops.api_common import dtype_of
     flat = scatter_op(np.zeros(shape, dtype_of(x)), _planes(at), _planes(x), dim=2)
     out = reshape(flat, (*x.shape[:2], *space))
     if dims == 2:

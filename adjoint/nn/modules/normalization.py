@@ -155,7 +155,7 @@ class GroupNorm(Module):
 
     def forward(self, input: Tensor) -> Tensor:
         tensor_input(self, input)
-        if input.ndim < 2 or input.shape[1] != self.num_channels:
+        if input.ndim < 2 or self.affine and input.shape[1] != self.num_channels:
             raise ShapeError(f"GroupNorm: expected input (N, C, *) with C = {self.num_channels} "
                              f"channels in axis 1, got shape {tuple(input.shape)}")
         return F.group_norm(input, self.num_groups, self.weight, self.bias, self.eps)

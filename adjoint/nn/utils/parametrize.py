@@ -82,7 +82,7 @@ class ParametrizationList(ModuleList):
         elif isinstance(original, Parameter) and self.is_tensor and (
                 value.shape == original.shape and value.dtype == original.dtype):
             with no_grad():  # optimizers that know the original go on with it
-                original.copy_(value)
+                original.set_(value)    # (what shows the old memory keeps its numbers)
             setattr(self, name, original)
         else:
             floating = value.is_floating_point() or value.is_complex()
@@ -245,7 +245,7 @@ def remove_parametrizations(module: Module, tensor_name: str, leave_parametrized
             value = getattr(module, tensor_name).detach().clone()
         if chain.is_tensor and value.shape == original.shape and value.dtype == original.dtype:
             with no_grad():
-                original.copy_(value)
+                original.set_(value)    # (what shows the old memory keeps its numbers)
         else:
             original = (Parameter(value, requires_grad=original.requires_grad)
                         if isinstance(original, Parameter) else value)
