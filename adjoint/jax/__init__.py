@@ -39,8 +39,6 @@ from adjoint.jax import (
 )
 from adjoint.jax._absent import lacking as _lacking
 from adjoint.jax._api import (
-    Device,
-    block_until_ready,
     check_tracer_leaks,
     checking_leaks,
     checkpoint,
@@ -48,14 +46,9 @@ from adjoint.jax._api import (
     debug_infs,
     debug_key_reuse,
     debug_nans,
-    default_backend,
     default_device,
     default_matmul_precision,
     default_prng_impl,
-    device_count,
-    device_get,
-    device_put,
-    devices,
     disable_jit,
     effects_barrier,
     enable_checks,
@@ -64,23 +57,15 @@ from adjoint.jax._api import (
     ensure_compile_time_eval,
     eval_shape,
     explain_cache_misses,
-    host_count,
-    host_id,
     jit,
     legacy_prng_key,
     live_arrays,
-    local_device_count,
-    local_devices,
     log_compiles,
     make_jaxpr,
     named_call,
     named_scope,
     numpy_dtype_promotion,
     numpy_rank_promotion,
-    pmap,
-    process_count,
-    process_index,
-    process_indices,
     pure_callback,
     softmax_custom_jvp,
     threefry_partitionable,
@@ -89,6 +74,23 @@ from adjoint.jax._api import (
 )
 from adjoint.jax._array import METHODS as _METHODS
 from adjoint.jax._array import Array, ShapeDtypeStruct
+from adjoint.jax._devices import (
+    Device,
+    block_until_ready,
+    default_backend,
+    device_count,
+    device_get,
+    device_put,
+    devices,
+    host_count,
+    host_id,
+    local_device_count,
+    local_devices,
+    pmap,
+    process_count,
+    process_index,
+    process_indices,
+)
 from adjoint.jax._dtypes import FLAGS as _FLAGS
 from adjoint.jax._dtypes import config
 from adjoint.jax._rules import closure_convert, custom_gradient, custom_jvp, custom_vjp

@@ -251,8 +251,7 @@ def _result(x: Any) -> Any:
 def jit(fun: Any = None, /, *, static_argnums: Any = None, static_argnames: Any = None,
         donate_argnums: Any = None, donate_argnames: Any = None, keep_unused: bool = False,
         device: Any = None, backend: Any = None, inline: bool = False, in_shardings: Any = None,
-        out_shardings: Any = None, abstracted_axes: Any = None, compiler_options: Any = None
-        ) -> Any:
+        out_shardings: Any = None, compiler_options: Any = None) -> Any:
     """A function that runs as `jax.jit`'s does, but as it is written, each time: nothing is
     compiled, and arguments may be donated in name only. As in JAX, Python does not see the values
     that it works on.
@@ -361,18 +360,20 @@ def make_jaxpr(fun: F, *args: Any, **kwargs: Any) -> F:
 
 
 # ------------------------------------------------------------------ recomputing
-def checkpoint(fun: F | None = None, *, concrete: bool = False, prevent_cse: bool = True,
-               static_argnums: Any = (), policy: Any = None) -> Any:
+def checkpoint(fun: F | None = None, *, prevent_cse: Any = True, policy: Any = None,
+               static_argnums: Any = (), static_argnames: Any = (), concrete: bool = False) -> Any:
     """A function whose intermediates are computed again in the backward pass, but for those that
     `policy` (see `checkpoint_policies`) keeps. A policy of one's own is given primitives as
     `jax.lax.dot_general_p`, where `jax.lax` has the function, the operands and parameters."""
     if fun is None:
-        return partial(checkpoint, concrete=concrete, static_argnums=static_argnums, policy=policy)
+        return partial(checkpoint, concrete=concrete, static_argnums=static_argnums,
+                       static_argnames=static_argnames, policy=policy)
     if concrete:
         raise NotImplementedError("The `concrete` option to `jax.checkpoint` was removed in JAX "
                                   "v0.10.0: mark arguments that Python code looks at by "
                                   "`static_argnums`")
-    wanted = _named_positions(static_argnums)
+    wanted, named_static = _named_positions(static_argnums), (
+        {static_argnames} if isinstance(static_argnames, str) else set(static_argnames))
     rule = policy
     if not (policy is None or isinstance(policy, Policy)):
         from adjoint.jax._primitive import of_primitives
@@ -389,10 +390,14 @@ def checkpoint(fun: F | None = None, *, concrete: bool = False, prevent_cse: boo
         nums = {i % len(args) for i in wanted}
         moving = tuple(a for i, a in enumerate(args) if i not in nums)
 
+        held = {k: v for k, v in kwargs.items() if k in named_static}
+
         def inner(*given: Any, **named: Any) -> Any:
             rest = iter(given)
-            return fun(*[a if i in nums else next(rest) for i, a in enumerate(args)], **named)
-        f = Hidden(lambda a, k: inner(*a, **k), (moving, kwargs),
+            return fun(*[a if i in nums else next(rest) for i, a in enumerate(args)], **named,
+                       **held)
+        f = Hidden(lambda a, k: inner(*a, **k),
+                   (moving, {k: v for k, v in kwargs.items() if k not in held}),
                    what=outputs(fun, "checkpoint / remat"))
         found = _func.checkpoint(lambda *ts: tuple(f(*ts)), policy=rule)(*f.given.tensors)
         return f.out.tree(found)
@@ -448,79 +453,8 @@ def pure_callback(callback: F, result_shape_dtypes: Any, *args: Any, sharding: A
 
 
 # ------------------------------------------------------------------ devices
-class Device:
-    """The CPU."""
-
-    id, process_index, platform, device_kind = 0, 0, "cpu", "cpu"
-
-    def __repr__(self) -> str:
-        return "CpuDevice(id=0)"
-
-    def __str__(self) -> str:
-        return "cpu:0"
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Device)
-
-    def __hash__(self) -> int:
-        return 0
-
-
-_CPU = Device()
-
-
-def devices(backend: Any = None) -> list[Device]:
-    """The one CPU."""
-    if backend not in (None, "cpu"):
-        raise RuntimeError(f"Unknown backend: '{backend}' requested, but no platforms that are "
-                           "instances of it are present. Platforms present are: cpu")
-    return [_CPU]
-
-
-def device_put(x: Any, device: Any = None, **_: Any) -> Any:
-    """A tree of values as arrays."""
-    return tree_map(leaf, x)
-
-
-def device_get(x: Any) -> Any:
-    """A tree of arrays as NumPy's."""
-    return tree_map(lambda v: np.asarray(v) if type(v) is Array and not is_traced(v) else v, x)
-
-
-def block_until_ready(x: Any) -> Any:
-    """The tree: its values are there."""
-    return x
-
-
-def default_backend() -> str:
-    """ "cpu". """
-    return "cpu"
-
-
-def device_count(backend: Any = None) -> int:
-    """1."""
-    return 1
-
-
-local_device_count = process_count = host_count = device_count
-local_devices = devices
-
-
 def effects_barrier() -> None:
     """Returns: callbacks have been called where they stand."""
-
-
-def process_index(backend: Any = None) -> int:
-    """0."""
-    return 0
-
-
-def process_indices(backend: Any = None) -> list[int]:
-    """The one process."""
-    return [0]
-
-
-host_id = process_index
 
 
 def named_scope(name: str) -> contextlib.AbstractContextManager[None]:
@@ -550,20 +484,6 @@ ensure_compile_time_eval = in_the_open
 def named_call(fun: F, *, name: Any = None) -> F:
     """The function."""
     return fun
-
-
-def pmap(fun: F, axis_name: Any = None, *, in_axes: Any = 0, out_axes: Any = 0, **_: Any) -> F:
-    """`vmap`, on the one device; more examples than that raise, as in JAX."""
-    from adjoint.jax._transforms import vmap
-
-    @wraps(fun)
-    def run(*args: Any, **kwargs: Any) -> Any:
-        n = next((a.shape[0] for a in Leaves(args).arrays if a.ndim), 1)
-        if n > 1:
-            raise ValueError(f"compiling computation requires {n} logical devices, but only 1 XLA "
-                             "devices are available (num_replicas=1)")
-        return vmap(fun, in_axes, out_axes, axis_name)(*args, **kwargs)
-    return run
 
 
 def clear_caches() -> None:

@@ -17,10 +17,10 @@ from adjoint.base.dtypes import is_inexact
 from adjoint.core.tensor import Tensor, wrap
 from adjoint.func.batch import BatchTensor
 from adjoint.jax import errors
+from adjoint.jax._avals import ShapedArray, ShapeDtypeStruct
 from adjoint.jax._dtypes import (
     Pair,
     ScalarType,
-    as_dtype,
     canonical,
     config,
     default_dtype,
@@ -309,68 +309,6 @@ def _cast(x: Any, dtype: Any) -> Any:
 ScalarType.make = staticmethod(_cast)
 
 
-class ShapeDtypeStruct:
-    """A shape and a dtype without values: what `eval_shape` gives and takes."""
-
-    def __init__(self, shape: Any, dtype: Any, *, weak_type: bool = False,
-                 sharding: Any = None, **_: Any) -> None:
-        if dtype is None:
-            raise ValueError("ShapeDtypeStruct: dtype must be specified.")
-        self.shape = tuple(shape)
-        self.dtype = dtype if getattr(dtype, "name", "").startswith("key<") else as_dtype(dtype)
-        self.weak_type = weak_type
-        self.sharding = sharding
-
-    @property
-    def ndim(self) -> int:
-        """Number of axes."""
-        return len(self.shape)
-
-    @property
-    def size(self) -> int:
-        """Number of elements."""
-        return int(np.prod(self.shape, dtype=np.int64))
-
-    def __len__(self) -> int:
-        if not self.shape:
-            raise TypeError("len() of unsized object")
-        return int(self.shape[0])
-
-    def __bool__(self) -> bool:
-        return True
-
-    def update(self, **fields: Any) -> Any:
-        """The same with other fields: `shape`, `dtype`, `weak_type`, `sharding`."""
-        return type(self)(**{"shape": self.shape, "dtype": self.dtype, "weak_type": self.weak_type,
-                             "sharding": self.sharding, **fields})
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, ShapeDtypeStruct) and (
-            self.shape, self.dtype, self.weak_type) == (other.shape, other.dtype, other.weak_type)
-
-    def __hash__(self) -> int:
-        return hash((self.shape, self.dtype))
-
-    def __repr__(self) -> str:
-        weak = ", weak_type=True" if self.weak_type else ""
-        return f"ShapeDtypeStruct(shape={self.shape}, dtype={self.dtype.name}{weak})"
-
-    def str_short(self) -> str:
-        """`float32[3]`."""
-        return f"{self.dtype.name}[{','.join(map(str, self.shape))}]"
-
-
-class ShapedArray(ShapeDtypeStruct):
-    """`x.aval`."""
-
-    def __repr__(self) -> str:
-        weak = ", weak_type=True" if self.weak_type else ""
-        return f"ShapedArray({self.str_short()}{weak})"
-
-    def __str__(self) -> str:
-        return ("~" if self.weak_type else "") + self.str_short()
-
-
 # ------------------------------------------------------------------ levels
 def base_of(x: Array) -> Any:
     """The plain tensor below all levels."""
@@ -596,4 +534,4 @@ def carries(x: Any) -> bool:
     return pair is not None and is_inexact(pair[0])
 
 
-__all__ = ["Array", "ShapeDtypeStruct", "config"]
+__all__ = ["Array", "ShapeDtypeStruct", "ShapedArray", "config"]

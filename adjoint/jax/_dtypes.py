@@ -108,6 +108,10 @@ class Flag:
     @contextlib.contextmanager
     def __call__(self, *given: Any, **named: Any) -> Iterator[None]:
         """A context in which it is set."""
+        word = "disable" if self.name == "jax_disable_jit" else "new_val"
+        if len(given) + len(named) > 1 or named.keys() - {word}:
+            raise TypeError(f"{self.name.removeprefix('jax_')}() takes one argument, {word}; got "
+                            f"{[*given, *named]}")
         value, = (*given, *named.values()) or (self.entered,)
         before = self.value
         config.update(self.name, value)
@@ -147,7 +151,7 @@ class ScalarType:
             return _of_ml_dtypes(self.__name__)
         return _bfloat16.dtype if self.__name__ == "bfloat16" else np.dtype(self.__name__)
 
-    def __call__(self, x: Any = 0) -> Any:
+    def __call__(self, x: Any) -> Any:
         return ScalarType.make(x, self.dtype)
 
     def __eq__(self, other: Any) -> bool:
@@ -259,8 +263,9 @@ def inexact(pair: Pair) -> Pair:
 
 
 # ------------------------------------------------------------------ categories (jnp.issubdtype)
-def issubdtype(a: Any, b: Any) -> bool:
+def issubdtype(arg1: Any, arg2: Any) -> bool:
     """`numpy.issubdtype`, which knows bfloat16, PRNG keys and the names of scalar types."""
+    a, b = arg1, arg2
     if a is None or (not isinstance(a, (str, type, ScalarType)) and not hasattr(a, "kind")
                      and not hasattr(a, "dtype")):
         a = np.dtype(a)

@@ -11,6 +11,7 @@ from adjoint.jax import _streams
 from adjoint.jax._array import as_array, joined, make
 from adjoint.jax._dtypes import as_dtype, default_dtype
 from adjoint.jax._table import T, floating
+from adjoint.jax._words import placing
 from adjoint.jax.numpy._elementwise import NAMES as _E
 from adjoint.ops.random_gamma import log_gamma_op
 from adjoint.ops.threefry import draw_with
@@ -36,7 +37,8 @@ def _kind(dtype: Any, *params: Any) -> Any:
     return found if is_inexact(found) and found.itemsize > 2 else default_dtype("float")
 
 
-def loggamma(key: Any, a: Any, shape: Any = None, dtype: Any = None, **_: Any) -> Any:
+@placing("out_sharding")
+def loggamma(key: Any, a: Any, shape: Any = None, dtype: Any = None) -> Any:
     """Logarithms of gamma variates of order a, differentiable in a."""
     kind, to = _kind(dtype, a), _lead(shape, a)
     order = T["broadcast_to"](as_array(a).tensor.to(kind), to)
@@ -44,7 +46,8 @@ def loggamma(key: Any, a: Any, shape: Any = None, dtype: Any = None, **_: Any) -
     return make(log_gamma_op(order, drawn))
 
 
-def gamma(key: Any, a: Any, shape: Any = None, dtype: Any = None, **_: Any) -> Any:
+@placing("out_sharding")
+def gamma(key: Any, a: Any, shape: Any = None, dtype: Any = None) -> Any:
     """Gamma variates of order a, differentiable in a."""
     return _E["exp"](loggamma(key, a, shape, dtype))
 
@@ -64,6 +67,7 @@ def _pair(key: Any) -> Any:
     return split(key)
 
 
+@placing("out_sharding")
 def beta(key: Any, a: Any, b: Any, shape: Any = None, dtype: Any = None) -> Any:
     """Beta variates."""
     to, (first, second) = _lead(shape, a, b), _pair(key)
@@ -73,6 +77,7 @@ def beta(key: Any, a: Any, b: Any, shape: Any = None, dtype: Any = None) -> Any:
     return x / (x + y)
 
 
+@placing("out_sharding")
 def dirichlet(key: Any, alpha: Any, shape: Any = None, dtype: Any = None) -> Any:
     """Points of the simplex."""
     a = as_array(alpha)
@@ -83,12 +88,14 @@ def dirichlet(key: Any, alpha: Any, shape: Any = None, dtype: Any = None) -> Any
     return make(T["softmax"](x.tensor, -1))
 
 
+@placing("out_sharding")
 def chisquare(key: Any, df: Any, shape: Any = None, dtype: Any = None) -> Any:
     """Sums of `df` squares of normal variates."""
     return 2 * gamma(key, 0.5 * as_array(df), shape, dtype)
 
 
-def t(key: Any, df: Any, shape: Any = (), dtype: Any = None) -> Any:
+@placing("out_sharding")
+def t(key: Any, df: Any, shape: Any = None, dtype: Any = None) -> Any:
     """Student's t."""
     from adjoint.jax.random import normal
     to, (first, second) = _lead(shape, df) if shape is None else shape, _pair(key)
@@ -97,6 +104,7 @@ def t(key: Any, df: Any, shape: Any = (), dtype: Any = None) -> Any:
     return n * _E["sqrt"](half / gamma(second, half, to, dtype))
 
 
+@placing("out_sharding")
 def f(key: Any, dfnum: Any, dfden: Any, shape: Any = None, dtype: Any = None) -> Any:
     """Ratios of two mean squares."""
     to, (first, second) = _lead(shape, dfnum, dfden), _pair(key)
@@ -104,6 +112,7 @@ def f(key: Any, dfnum: Any, dfden: Any, shape: Any = None, dtype: Any = None) ->
     return top / (chisquare(first, dfden, to, dtype) / as_array(dfden))
 
 
+@placing("out_sharding")
 def generalized_normal(key: Any, p: float, shape: Any = (), dtype: Any = None) -> Any:
     """Variates of density proportional to exp(-|x|^p)."""
     from adjoint.jax.random import rademacher
@@ -113,6 +122,7 @@ def generalized_normal(key: Any, p: float, shape: Any = (), dtype: Any = None) -
     return rademacher(second, shape, kind) * drawn
 
 
+@placing("out_sharding")
 def ball(key: Any, d: int, p: float = 2, shape: Any = (), dtype: Any = None) -> Any:
     """Uniform in the unit ball of the p-norm, in d dimensions."""
     from adjoint.jax.random import exponential
@@ -128,6 +138,7 @@ def _counts(key: Any, draw: Any, to: Any, params: Any, dtype: Any) -> Any:
     return make(draw_with(_words(key), draw, to, *wide, dtype=dtype))
 
 
+@placing("out_sharding")
 def poisson(key: Any, lam: Any, shape: Any = None, dtype: Any = None) -> Any:
     """Counts at a rate."""
     kind = default_dtype("int") if dtype is None else as_dtype(dtype)

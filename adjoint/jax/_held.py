@@ -193,7 +193,7 @@ class Held:
 
 
 def _cpu() -> Any:
-    from adjoint.jax._api import devices
+    from adjoint.jax._devices import devices
     return devices()[0]
 
 

@@ -146,7 +146,8 @@ class ClosedJaxpr:
 
 
 # ------------------------------------------------------------------ running
-def eval_jaxpr(jaxpr: Jaxpr, consts: Sequence[Any], *args: Any, **_: Any) -> list[Any]:
+def eval_jaxpr(jaxpr: Jaxpr, consts: Sequence[Any], *args: Any,
+               propagate_source_info: bool = True) -> list[Any]:
     """The results of a program for constants and arguments."""
     if len(args) != len(jaxpr.invars):
         raise ValueError(f"eval_jaxpr: the program takes {len(jaxpr.invars)} arguments, "

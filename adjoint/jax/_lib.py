@@ -4,7 +4,13 @@ from __future__ import annotations
 from typing import Any
 
 from adjoint.base.errors import missing as _missing
-from adjoint.jax._api import default_backend, device_count, devices, local_devices, process_count
+from adjoint.jax._devices import (
+    default_backend,
+    device_count,
+    devices,
+    local_devices,
+    process_count,
+)
 
 version, version_str, jaxlib_extension_version, ifrt_version = (0, 10, 2), "0.10.2", 0, 0
 cuda_versions = None

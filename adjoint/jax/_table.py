@@ -20,6 +20,7 @@ from adjoint.jax._array import (
     value_of,
 )
 from adjoint.jax._dtypes import config
+from adjoint.jax._words import form, taking
 from adjoint.ops.public import FUNCTIONS
 
 F = Callable[..., Any]
@@ -104,8 +105,9 @@ def elementwise(name: str, run: F, *, floating: bool = False, numeric: bool = Fa
     takes     JAX's primitive and the dtypes' kinds that it takes: "rem iuf"
     """
     primitive, _, kinds = takes.partition(" ")
-    def call(*args: Any, out: Any = None, where: Any = None) -> Any:
-        no_out(name, out, where)
+
+    def call(*args: Any, out: Any = None) -> Any:
+        no_out(name, out)
         ts, weak = joined(name, args, numeric, floating)
         if config.watched:
             same_ranks(name, ts)
@@ -122,7 +124,7 @@ def elementwise(name: str, run: F, *, floating: bool = False, numeric: bool = Fa
         if config.watched:
             finite(found, name)
         return found
-    return named(call, name, module)
+    return named(taking(form(module, name), call), name, module)
 
 
 _CATEGORIES = {"i": "integer", "f": "floating", "c": "complexfloating", "b": "bool"}

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import string
 from collections.abc import Callable
+from functools import partial as _partial
 from typing import Any
 
 from adjoint.base.tree import unflatten as _unflatten
@@ -35,9 +36,12 @@ def _examples(arrays: list[Any]) -> Any:
     yield [a if _is_key(a) else _constant(a.tensor.detach(), a.weak_type) for a in arrays]
 
 
-def callback(callback: Callable[..., Any], *args: Any, ordered: bool = False, **kwargs: Any
-             ) -> None:
-    """Call a function with the values, once per example of a vmap; its output is dropped."""
+def callback(callback: Callable[..., Any] | None = None, *args: Any, ordered: bool = False,
+             partitioned: bool = False, **kwargs: Any) -> Any:
+    """Call a function with the values, once per example of a vmap; its output is dropped. Without
+    a function: a decorator of one."""
+    if callback is None:
+        return lambda f: lambda *a, **k: _callback(f, *a, **k)
     if not callable(callback):
         raise TypeError("first argument to jax.debug.callback must be callable, but got an object "
                         f"of type {type(callback)}")
@@ -54,13 +58,28 @@ def callback(callback: Callable[..., Any], *args: Any, ordered: bool = False, **
             callback(*given, **named)
 
 
-def print(fmt: str, *args: Any, ordered: bool = False, partitioned: bool = False, **kwargs: Any
-          ) -> None:
-    """Print values inside of transformed functions: `jax.debug.print("x = {x}", x=x)`."""
-    _placed(fmt, args, kwargs)
+def print(fmt: str | None = None, *args: Any, ordered: bool = False, partitioned: bool = False,
+          skip_format_check: bool = False, _use_logging: bool = False, **kwargs: Any) -> Any:
+    """Print values inside of transformed functions: `jax.debug.print("x = {x}", x=x)`. Without a
+    text: a function of one.
+
+    skip_format_check  take a text whose places and arguments do not match
+    _use_logging       to the log, at level INFO, in place of the output
+    """
+    if fmt is None:
+        return _partial(print, ordered=ordered, partitioned=partitioned,
+                        skip_format_check=skip_format_check, _use_logging=_use_logging)
+    if not skip_format_check:
+        _placed(fmt, args, kwargs)
     import builtins
-    callback(lambda *a, **k: builtins.print(fmt.format(*map(_host, a), **{
+    import logging
+    out = logging.getLogger("adjoint.jax.debug").info if _use_logging else builtins.print
+    callback(lambda *a, **k: out(fmt.format(*map(_host, a), **{
         n: _host(v) for n, v in k.items()})), *args, ordered=ordered, **kwargs)
+    return None
+
+
+_callback = callback
 
 
 class _Places(string.Formatter):
@@ -92,8 +111,11 @@ def _host(x: Any) -> Any:
     return _value_of(x)[()] if hasattr(x, "tensor") else x
 
 
-def breakpoint(**_: Any) -> None:
-    """Python's debugger, where the program is."""
+def breakpoint(*, backend: str | None = None, filter_frames: bool = True,
+               num_frames: int | None = None, ordered: bool = False, token: Any = None,
+               **kwargs: Any) -> None:
+    """Python's debugger, where the program is; the words are about JAX's own, `kwargs` are for
+    another one."""
     import pdb
     pdb.set_trace()
 

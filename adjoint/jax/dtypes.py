@@ -8,11 +8,13 @@ import numpy as np
 from adjoint.base.errors import missing as _missing
 from adjoint.func.reverse import FLOAT0 as float0
 from adjoint.jax._dtypes import SCALARS as _SCALARS
-from adjoint.jax._dtypes import TypePromotionError, issubdtype
+from adjoint.jax._dtypes import TypePromotionError
 from adjoint.jax._dtypes import as_dtype as _as_dtype
 from adjoint.jax._dtypes import default_dtype as _default
 from adjoint.jax._dtypes import inexact as _inexact
-from adjoint.jax.numpy._types import finfo, iinfo, promote_types, result_type
+from adjoint.jax._dtypes import issubdtype as _issubdtype
+from adjoint.jax.numpy._types import finfo, iinfo, promote_types
+from adjoint.jax.numpy._types import result_type as _result_type
 
 bfloat16 = _SCALARS["bfloat16"]
 
@@ -33,6 +35,17 @@ class prng_key(extended):
 def canonicalize_dtype(dtype: Any, allow_extended_dtype: bool = False) -> Any:
     """The dtype in 32 bits where 64 are switched off."""
     return _as_dtype(dtype)
+
+
+def issubdtype(a: Any, b: Any) -> bool:
+    """`numpy.issubdtype`, which knows bfloat16, PRNG keys and the names of scalar types."""
+    return _issubdtype(a, b)
+
+
+def result_type(*args: Any, return_weak_type_flag: bool = False) -> Any:
+    """The dtype that arrays, numbers and dtypes join to, and whether it is weak where asked."""
+    to = _result_type(*args)
+    return (to, all(map(is_weakly_typed, args))) if return_weak_type_flag else to
 
 
 def scalar_type_of(x: Any) -> Any:

@@ -11,12 +11,15 @@ from adjoint.base.errors import missing as _missing
 from adjoint.core.tensor import wrap
 from adjoint.jax._array import as_array, concrete, make
 from adjoint.jax._table import T
+from adjoint.jax._words import placed
 from adjoint.jax.numpy._index import mode_of
 
 
 def _segments(method: str, start: Any) -> Any:
     def run(data: Any, segment_ids: Any, num_segments: Any = None, indices_are_sorted: bool = False,
-            unique_indices: bool = False, bucket_size: Any = None, mode: Any = None) -> Any:
+            unique_indices: bool = False, bucket_size: Any = None, mode: Any = None,
+            out_sharding: Any = None) -> Any:
+        placed(run.__name__, out_sharding)
         x, ids = as_array(data), as_array(segment_ids)
         n = int(num_segments) if num_segments is not None else int(concrete(
             ids.max(), f"segment_{method}() `num_segments` argument.")) + 1

@@ -22,6 +22,7 @@ from adjoint.jax._array import as_array, make
 from adjoint.jax._dtypes import as_dtype, config, default_dtype
 from adjoint.jax._keys import KeyArray, key_type
 from adjoint.jax._table import T
+from adjoint.jax._words import placing
 from adjoint.jax.lax._elementwise import bitcast
 from adjoint.jax.lax._shapes import sort_key_val, top_k
 from adjoint.jax.numpy._elementwise import NAMES as _E
@@ -56,9 +57,16 @@ def PRNGKey(seed: Any, *, impl: Any = None) -> Any:
     return make(T["stack"]([high_word, words & 0xFFFFFFFF] * (kind.words // 2)).to(U32))
 
 
-def key(seed: Any, *, impl: Any = None) -> Any:
-    """A typed key, from a number."""
+def key(seed: Any, *, impl: Any = None, dtype: Any = None) -> Any:
+    """A typed key, from a number; the generator by its name or by the dtype of its keys."""
+    impl = _asked("key", impl, dtype)
     return KeyArray(PRNGKey(seed, impl=impl), impl)
+
+
+def _asked(name: str, impl: Any, dtype: Any) -> Any:
+    if impl is not None and dtype is not None:
+        raise ValueError(f"Cannot specify both `impl` and `dtype` arguments to jax.random.{name}")
+    return impl if dtype is None else dtype
 
 
 def _data(k: Any, impl: Any = None) -> Any:
@@ -99,8 +107,9 @@ def key_data(keys: Any) -> Any:
     return _data(keys)
 
 
-def wrap_key_data(key_bits_array: Any, *, impl: Any = None) -> Any:
+def wrap_key_data(key_bits_array: Any, *, impl: Any = None, dtype: Any = None) -> Any:
     """Typed keys of words."""
+    impl = _asked("wrap_key_data", impl, dtype)
     return KeyArray(_data(key_bits_array, impl), impl)
 
 
@@ -168,7 +177,8 @@ def _bits(key: Any, shape: Any, width: int, name: str) -> Any:
     return draw(words, shape=_shape(shape), width=width)
 
 
-def bits(key: Any, shape: Any = (), dtype: Any = None, **_: Any) -> Any:
+@placing("out_sharding")
+def bits(key: Any, shape: Any = (), dtype: Any = None) -> Any:
     """Random bits as unsigned integers."""
     kind = np.dtype(np.uint32) if dtype is None and not config.x64_enabled else as_dtype(
         dtype or np.uint64)
@@ -196,8 +206,9 @@ def _unit(key: Any, shape: Any, kind: Any, name: str) -> Any:
     return bitcast(words | one, kind) - 1
 
 
-def uniform(key: Any, shape: Any = (), dtype: Any = None, minval: Any = 0.0, maxval: Any = 1.0,
-            **_: Any) -> Any:
+@placing("out_sharding")
+def uniform(key: Any, shape: Any = (), dtype: Any = None, minval: Any = 0.0, maxval: Any = 1.0
+            ) -> Any:
     """Uniform in [minval, maxval)."""
     kind = _floats(dtype, "uniform")
     low, high = (as_array(v).tensor.to(kind) for v in (minval, maxval))
@@ -211,7 +222,8 @@ def _normal(key: Any, shape: Any, kind: Any, name: str) -> Any:
     return T["erfinv"](unit) * float(np.sqrt(2))
 
 
-def normal(key: Any, shape: Any = (), dtype: Any = None, **_: Any) -> Any:
+@placing("out_sharding")
+def normal(key: Any, shape: Any = (), dtype: Any = None) -> Any:
     """Standard normal; complex values have variance 1 in all."""
     if dtype is not None and as_dtype(dtype).kind == "c":
         kind = np.dtype(f"float{as_dtype(dtype).itemsize * 4}")
@@ -221,8 +233,8 @@ def normal(key: Any, shape: Any = (), dtype: Any = None, **_: Any) -> Any:
     return make(_normal(key, shape, _floats(dtype, "normal"), "normal"))
 
 
-def truncated_normal(key: Any, lower: Any, upper: Any, shape: Any = None, dtype: Any = None,
-                     **_: Any) -> Any:
+@placing("out_sharding")
+def truncated_normal(key: Any, lower: Any, upper: Any, shape: Any = None, dtype: Any = None) -> Any:
     """Standard normal within (lower, upper)."""
     kind = _floats(dtype, "truncated_normal")
     low, high = (as_array(v).tensor.to(kind) for v in (lower, upper))
@@ -234,6 +246,7 @@ def truncated_normal(key: Any, lower: Any, upper: Any, shape: Any = None, dtype:
                              T["nextafter"](low.detach(), inf)))
 
 
+@placing("out_sharding")
 def multivariate_normal(key: Any, mean: Any, cov: Any, shape: Any = None, dtype: Any = None,
                         method: str = "cholesky") -> Any:
     """Normal with a mean vector and a covariance matrix."""
@@ -264,7 +277,8 @@ def multivariate_normal(key: Any, mean: Any, cov: Any, shape: Any = None, dtype:
 
 
 # ------------------------------------------------------------------ integers and order
-def randint(key: Any, shape: Any, minval: Any, maxval: Any, dtype: Any = None, **_: Any) -> Any:
+@placing("out_sharding")
+def randint(key: Any, shape: Any, minval: Any, maxval: Any, dtype: Any = None) -> Any:
     """Whole numbers in [minval, maxval)."""
     kind = default_dtype("int") if dtype is None else as_dtype(dtype)
     if kind.kind not in "iu":
@@ -296,7 +310,8 @@ def _shuffle(key: Any, x: Any, axis: int) -> Any:
     return x
 
 
-def permutation(key: Any, x: Any, axis: int = 0, independent: bool = False, **_: Any) -> Any:
+@placing("out_sharding")
+def permutation(key: Any, x: Any, axis: int = 0, independent: bool = False) -> Any:
     """The entries of an array in random order, or the numbers below one."""
     a = as_array(x)
     if a.ndim == 0:
@@ -345,7 +360,8 @@ def choice(key: Any, a: Any, shape: Any = (), replace: bool = True, p: Any = Non
     return at if x.ndim == 0 else take(x, at, axis)
 
 
-def bernoulli(key: Any, p: Any = 0.5, shape: Any = None, mode: str = "low", **_: Any) -> Any:
+@placing("out_sharding")
+def bernoulli(key: Any, p: Any = 0.5, shape: Any = None, mode: str = "low") -> Any:
     """True with probability p; with mode "high" a second draw adds bits to the uniforms."""
     chance = as_array(p)
     if mode not in ("low", "high"):
@@ -364,6 +380,7 @@ def bernoulli(key: Any, p: Any = 0.5, shape: Any = None, mode: str = "low", **_:
     return drawn
 
 
+@placing("out_sharding")
 def rademacher(key: Any, shape: Any = (), dtype: Any = None) -> Any:
     """1 or -1."""
     kind = default_dtype("int") if dtype is None else as_dtype(dtype)
@@ -371,8 +388,9 @@ def rademacher(key: Any, shape: Any = (), dtype: Any = None) -> Any:
     return drawn.astype(kind)
 
 
+@placing("out_sharding")
 def categorical(key: Any, logits: Any, axis: int = -1, shape: Any = None, replace: bool = True,
-                mode: Any = None, **_: Any) -> Any:
+                mode: Any = None) -> Any:
     """Indices drawn with log-probabilities `logits` (up to a constant)."""
     x = as_array(logits)
     axis = axis % x.ndim - x.ndim
@@ -390,20 +408,21 @@ def categorical(key: Any, logits: Any, axis: int = -1, shape: Any = None, replac
 
 # ------------------------------------------------------------------ other distributions
 def _of_uniform(name: str, run: Any, low: Any = 0.0, high: Any = 1.0) -> Any:
-    def draw(key: Any, shape: Any = (), dtype: Any = None, **_: Any) -> Any:
+    def draw(key: Any, shape: Any = (), dtype: Any = None) -> Any:
         kind = _floats(dtype, name)
         info = finfo(kind)
         start = {"tiny": info.tiny, "eps": info.eps, "-1": -1 + info.eps / 2}.get(low, low)
         return make(run(uniform(key, shape, kind, start, high).tensor))
     draw.__name__ = name
     draw.__doc__ = f"`jax.random.{name}`."
-    return draw
+    return placing("out_sharding")(draw)
 
 
 _gumbel = _of_uniform("gumbel", lambda u: -T["log"](-T["log"](u)), "tiny")
 
 
-def gumbel(key: Any, shape: Any = (), dtype: Any = None, mode: Any = None, **_: Any) -> Any:
+@placing("out_sharding")
+def gumbel(key: Any, shape: Any = (), dtype: Any = None, mode: Any = None) -> Any:
     """`jax.random.gumbel`; with mode "high" a second draw adds bits to small uniforms."""
     if mode not in (None, "low", "high"):
         raise ValueError(f"gumbel: mode {mode!r} is none of 'low', 'high'")
@@ -426,6 +445,7 @@ logistic = _of_uniform("logistic", lambda u: T["log"](u / (1 - u)), "tiny")
 cauchy = _of_uniform("cauchy", lambda u: T["tan"]((u - 0.5) * math.pi), "eps")
 
 
+@placing("out_sharding")
 def rayleigh(key: Any, scale: Any, shape: Any = None, dtype: Any = None) -> Any:
     """`jax.random.rayleigh`."""
     kind = _floats(dtype, "rayleigh")
@@ -441,6 +461,7 @@ def weibull_min(key: Any, scale: Any, concentration: Any, shape: Any = (), dtype
     return drawn
 
 
+@placing("out_sharding")
 def lognormal(key: Any, sigma: Any = 1.0, shape: Any = None, dtype: Any = None) -> Any:
     """`jax.random.lognormal`."""
     kind = _floats(dtype, "lognormal")
@@ -448,6 +469,7 @@ def lognormal(key: Any, sigma: Any = 1.0, shape: Any = None, dtype: Any = None) 
     return drawn
 
 
+@placing("out_sharding")
 def pareto(key: Any, b: Any, shape: Any = None, dtype: Any = None) -> Any:
     """`jax.random.pareto`."""
     kind = _floats(dtype, "pareto")
@@ -455,6 +477,7 @@ def pareto(key: Any, b: Any, shape: Any = None, dtype: Any = None) -> Any:
     return drawn
 
 
+@placing("out_sharding")
 def geometric(key: Any, p: Any, shape: Any = None, dtype: Any = None) -> Any:
     """`jax.random.geometric`."""
     kind = default_dtype("int") if dtype is None else as_dtype(dtype)
@@ -466,6 +489,7 @@ def geometric(key: Any, p: Any, shape: Any = None, dtype: Any = None) -> Any:
     return drawn
 
 
+@placing("out_sharding")
 def triangular(key: Any, left: Any, mode: Any, right: Any, shape: Any = None, dtype: Any = None
                ) -> Any:
     """`jax.random.triangular`."""
@@ -478,6 +502,7 @@ def triangular(key: Any, left: Any, mode: Any, right: Any, shape: Any = None, dt
     return _S["where"](u < at, low, high)
 
 
+@placing("out_sharding")
 def maxwell(key: Any, shape: Any = (), dtype: Any = None) -> Any:
     """Lengths of normal vectors of three entries."""
     from adjoint.jax.numpy import linalg
@@ -493,6 +518,7 @@ def double_sided_maxwell(key: Any, loc: Any, scale: Any, shape: Any = (), dtype:
     return drawn * as_array(scale) + as_array(loc)
 
 
+@placing("out_sharding")
 def wald(key: Any, mean: Any, shape: Any = None, dtype: Any = None) -> Any:
     """Inverse Gaussian variates (Michael, Schucany and Haas 1976)."""
     kind, to = _floats(dtype, "wald"), _shape(shape, mean)
@@ -503,11 +529,12 @@ def wald(key: Any, mean: Any, shape: Any = None, dtype: Any = None) -> Any:
     return _S["where"](uniform(second, to, kind) <= m / (m + x), x, m ** 2 / x)
 
 
-def key_dtype(impl: Any = None) -> Any:
+def key_dtype(impl_spec: Any = None) -> Any:
     """The dtype of keys."""
-    return key_type(impl)
+    return key_type(impl_spec)
 
 
+@placing("out_sharding")
 def orthogonal(key: Any, n: int, shape: Any = (), dtype: Any = None, m: Any = None) -> Any:
     """Orthogonal matrices, uniform in the group."""
     from adjoint.jax.numpy import linalg

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from adjoint.jax._absent import lacking as _lacking
-from adjoint.jax._api import Device, devices
 from adjoint.jax._array import as_array
+from adjoint.jax._devices import Device, devices
 
 
 class AxisType(enum.Enum):

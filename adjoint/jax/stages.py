@@ -121,7 +121,7 @@ class Traced:
         """`out_info`."""
         return self.out_info
 
-    def lower(self, *_: Any, **__: Any) -> Lowered:
+    def lower(self, *, lowering_platforms: Any = None, _private_parameters: Any = None) -> Lowered:
         """The next stage."""
         return Lowered(self)
 
@@ -137,7 +137,7 @@ class Lowered:
             return getattr(self._traced, name)
         raise AttributeError(f"'{type(self).__name__}' object has no attribute '{name}'")
 
-    def compile(self, compiler_options: Any = None, **_: Any) -> Compiled:
+    def compile(self, compiler_options: Any = None, *, device_assignment: Any = None) -> Compiled:
         """The function for these types."""
         if compiler_options:
             from adjoint.jax.errors import JaxRuntimeError
@@ -149,7 +149,7 @@ class Lowered:
         """Nothing is known of the cost: an empty dictionary."""
         return {}
 
-    def as_text(self, *_: Any, **__: Any) -> str:
+    def as_text(self, dialect: Any = None, *, debug_info: bool = False) -> str:
         """NotSupported: no program is made."""
         raise _NotSupported("jit(f).lower(...).as_text(): nothing is compiled here, functions run "
                             "as they are written; jax.make_jaxpr(f)(...) gives the program of one")

@@ -221,9 +221,10 @@ def tree_broadcast(prefix_tree: Any, full_tree: Any, is_leaf: F | None = None) -
     return tree_unflatten(tree_structure(full_tree, is_leaf), leaves)
 
 
-def is_tree_node(x: Any) -> bool:
-    """True for what is no leaf."""
-    return split(x) is not None
+def is_tree_node(typ: type) -> bool:
+    """True for a type whose values are nodes of trees."""
+    plain = (type(None), tuple, list, dict, defaultdict, OrderedDict)
+    return typ in plain or _base.is_registered(typ)
 
 
 def flatten_one_level(tree: Any) -> tuple[Any, Any]:
@@ -454,14 +455,11 @@ def register_pytree_with_keys_class(cls: Any) -> Any:
     return cls
 
 
-def register_dataclass(nodetype: Any = None, data_fields: Sequence[str] | None = None,
+def register_dataclass(nodetype: Any, data_fields: Sequence[str] | None = None,
                        meta_fields: Sequence[str] | None = None, drop_fields: Sequence[str] = ()
                        ) -> Any:
     """Make a dataclass a node: `data_fields` are children, `meta_fields` belong to the structure
-    (default: fields whose metadata says `static=True`). Also a decorator."""
-    if nodetype is None:
-        return functools.partial(register_dataclass, data_fields=data_fields,
-                                 meta_fields=meta_fields, drop_fields=drop_fields)
+    (default: fields whose metadata says `static=True`)."""
     if data_fields is None or meta_fields is None:
         if not dataclasses.is_dataclass(nodetype):
             raise TypeError("register_dataclass: data_fields and meta_fields are required when "

@@ -78,9 +78,11 @@ def GeneralConv(dimension_numbers: Any, out_chan: int, filter_shape: Any, stride
                                               dimension_numbers=dimension_numbers))
 
 
-def Conv(*args: Any, **kwargs: Any) -> Any:
+def Conv(out_chan: int, filter_shape: Any, strides: Any = None, padding: Any = "VALID",
+         W_init: Any = None, b_init: Any = None) -> Any:
     """A convolution of images (batch, height, width, channels)."""
-    return GeneralConv(("NHWC", "HWIO", "NHWC"), *args, **kwargs)
+    return GeneralConv(("NHWC", "HWIO", "NHWC"), out_chan, filter_shape, strides, padding,
+                       W_init, b_init)
 
 
 def GeneralConvTranspose(dimension_numbers: Any, out_chan: int, filter_shape: Any,
@@ -94,14 +96,18 @@ def GeneralConvTranspose(dimension_numbers: Any, out_chan: int, filter_shape: An
         lambda x, w: lax.conv_transpose(x, w, steps, padding, dimension_numbers=dimension_numbers))
 
 
-def Conv1DTranspose(*args: Any, **kwargs: Any) -> Any:
+def Conv1DTranspose(out_chan: int, filter_shape: Any, strides: Any = None, padding: Any = "VALID",
+                    W_init: Any = None, b_init: Any = None) -> Any:
     """A transposed convolution of sequences (batch, length, channels)."""
-    return GeneralConvTranspose(("NHC", "HIO", "NHC"), *args, **kwargs)
+    return GeneralConvTranspose(("NHC", "HIO", "NHC"), out_chan, filter_shape, strides, padding,
+                                W_init, b_init)
 
 
-def ConvTranspose(*args: Any, **kwargs: Any) -> Any:
+def ConvTranspose(out_chan: int, filter_shape: Any, strides: Any = None, padding: Any = "VALID",
+                  W_init: Any = None, b_init: Any = None) -> Any:
     """A transposed convolution of images."""
-    return GeneralConvTranspose(("NHWC", "HWIO", "NHWC"), *args, **kwargs)
+    return GeneralConvTranspose(("NHWC", "HWIO", "NHWC"), out_chan, filter_shape, strides, padding,
+                                W_init, b_init)
 
 
 def BatchNorm(axis: Any = (0, 1, 2), epsilon: float = 1e-5, center: bool = True,

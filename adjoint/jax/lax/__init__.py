@@ -24,6 +24,7 @@ from adjoint.jax.lax._control import (
     switch,
     while_loop,
 )
+from adjoint.jax.lax._elementwise import RoundingMethod
 from adjoint.jax.lax._precision import (
     DotAlgorithm,
     DotAlgorithmPreset,
@@ -68,13 +69,6 @@ class GatherScatterMode(_enum.Enum):
     PROMISE_IN_BOUNDS = 2
 
 
-class RoundingMethod(_enum.IntEnum):
-    """Where halves go."""
-
-    AWAY_FROM_ZERO = 0
-    TO_NEAREST_EVEN = 1
-
-
 class FftType(_enum.IntEnum):
     """The kinds of Fourier transform."""
 
@@ -95,21 +89,37 @@ def _one_group(axis_index_groups: _Any) -> None:
 def _collective(name: str) -> _Any:
     ours = getattr(_func, name)
 
-    def run(x: _Any, axis_name: _Any, *args: _Any, **kwargs: _Any) -> _Any:
+    def run(x: _Any, axis_name: _Any, *, axis_index_groups: _Any = None) -> _Any:
         given = _Leaves(x)
         names = axis_name if isinstance(axis_name, (tuple, list)) else (axis_name,)
         found = given.tensors
-        _one_group(kwargs.pop("axis_index_groups", None))
+        _one_group(axis_index_groups)
         for n in names:
-            found = [ours(t, n, *args, **kwargs) for t in found]
+            found = [ours(t, n) for t in found]
         return given.tree(found)
     run.__name__ = name
     run.__doc__ = f"`jax.lax.{name}` over the axis of a vmap with that `axis_name`."
     return run
 
 
-psum, pmean, pmax, pmin, all_gather = (
-    _collective(n) for n in ("psum", "pmean", "pmax", "pmin", "all_gather"))
+psum, pmean, pmax, pmin = (_collective(n) for n in ("psum", "pmean", "pmax", "pmin"))
+
+
+def all_gather(x: _Any, axis_name: _Any, *, axis_index_groups: _Any = None, axis: int = 0,
+               tiled: bool = False, to: str = "varying") -> _Any:
+    """The values of all examples of a vmap along a new axis, or one after another along an axis
+    that is there, where `tiled`. `to` is about the types of `shard_map`."""
+    _one_group(axis_index_groups)
+    if to not in ("varying", "reduced", "invarying"):
+        raise ValueError(f"all_gather: to={to!r} is none of 'varying', 'reduced', 'invarying'")
+    given = _Leaves(x)
+    found = given.tensors
+    for n in axis_name if isinstance(axis_name, (tuple, list)) else (axis_name,):
+        found = [_func.all_gather(t, n, axis=axis if not tiled else axis % t.ndim) for t in found]
+        if tiled:
+            found = [t.reshape((*t.shape[:axis % (t.ndim - 1)], -1,
+                                *t.shape[axis % (t.ndim - 1) + 2:])) for t in found]
+    return given.tree(found)
 
 
 def axis_index(axis_name: _Any) -> _Any:

@@ -310,20 +310,26 @@ def _other(branch: F, given: Leaves) -> Leaves | None:
     return shapes_of(branch, given)
 
 
+_NONE: Any = object()            # for an operand that is not given, where None is one
+
+
 @tells_leaks
-def cond(pred: Any, *args: Any, **kwargs: Any) -> Any:
+def cond(pred: Any, true_fun: Any, false_fun: Any, *operands: Any, operand: Any = _NONE) -> Any:
     """true_fun(*operands) if `pred` else false_fun(*operands).
 
     One branch runs, except where a vmap gives examples their own `pred`. The other one is run on
     shapes alone, so that both are known to give the same types.
     """
-    names = ("true_fun", "false_fun")
-    if args and not callable(args[0]) and len(args) == 4 and callable(args[1]) and callable(
-            args[3]):                        # (pred, true_operand, true_fun, ...): the old way
-        x, f, y, g = args
+    if not callable(true_fun) and len(operands) == 2 and callable(false_fun) and callable(
+            operands[1]):                    # (pred, true_operand, true_fun, ...): the old way
+        x, f, y, g = true_fun, false_fun, *operands
         return cond(pred, lambda a, b: f(a), lambda a, b: g(b), x, y)
-    funs = [*args[:2], *[kwargs[n] for n in names[len(args[:2]):]]]
-    operands = args[2:] or ((kwargs["operand"],) if "operand" in kwargs else ())
+    funs = [true_fun, false_fun]
+    if operand is not _NONE:
+        if operands:
+            raise TypeError("if 'operand' keyword is passed then no positional operands can be "
+                            f"passed, got {operand=} and positional operands {operands}")
+        operands = (operand,)
     if not all([callable(f) for f in funs]):
         raise TypeError("lax.cond: true_fun and false_fun arguments should be callable.")
     if pred is None:
@@ -339,7 +345,7 @@ def cond(pred: Any, *args: Any, **kwargs: Any) -> Any:
     return _choose("cond", flag, None, funs, operands)
 
 
-def switch(index: Any, branches: Sequence[F], *operands: Any, operand: Any = None) -> Any:
+def switch(index: Any, branches: Sequence[F], *operands: Any, operand: Any = _NONE) -> Any:
     """branches[index](*operands), the index clamped to the branches there are."""
     if not all([callable(f) for f in branches]):
         raise TypeError("lax.switch: branches argument should be a sequence of callables.")
@@ -352,7 +358,10 @@ def switch(index: Any, branches: Sequence[F], *operands: Any, operand: Any = Non
         raise TypeError(f"Branch index must be scalar, got {index} of shape {i.shape}.")
     if i.dtype.kind not in "iu":
         raise TypeError(f"Index type must be an integer, got {index} as {i.dtype.name}")
-    given = (operand,) if operand is not None and not operands else operands
+    if operand is not _NONE and operands:
+        raise TypeError("if 'operand' keyword is passed then no positional operands can be "
+                        f"passed, got {operand=} and positional operands {operands}")
+    given = operands if operand is _NONE else (operand,)
     if len(branches) == 1:
         return branches[0](*given)
     return _choose("switch", None, i, list(branches), given)

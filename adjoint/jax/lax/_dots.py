@@ -11,6 +11,7 @@ from adjoint.func.rules import Rule, call_rule
 from adjoint.jax._array import as_array, convert, joined, make
 from adjoint.jax._dtypes import as_dtype
 from adjoint.jax._table import T
+from adjoint.jax._words import placed
 from adjoint.jax.lax._precision import check
 
 
@@ -22,9 +23,10 @@ class DotDimensionNumbers(NamedTuple):
 
 
 def dot_general(lhs: Any, rhs: Any, dimension_numbers: Any, precision: Any = None,
-                preferred_element_type: Any = None, out_sharding: Any = None) -> Any:
+                preferred_element_type: Any = None, *, out_sharding: Any = None) -> Any:
     """Products summed over contracted axes: batch axes first, then the rest of both operands."""
     check(precision)
+    placed("dot_general", out_sharding)
     (cl, cr), (bl, br) = ([[int(i) for i in v] for v in pair] for pair in dimension_numbers)
     x, y = as_array(lhs), as_array(rhs)
     _axes_agree(x, y, (cl, cr), (bl, br))
@@ -86,16 +88,19 @@ def _asked(kind: Any, wanted: Any) -> Any:
     return found
 
 
-def dot(lhs: Any, rhs: Any, *args: Any, dimension_numbers: Any = None, **kwargs: Any) -> Any:
+def dot(lhs: Any, rhs: Any, *, dimension_numbers: Any = None, precision: Any = None,
+        preferred_element_type: Any = None, out_sharding: Any = None) -> Any:
     """`jax.lax.dot`."""
+    how = {"precision": precision, "preferred_element_type": preferred_element_type,
+           "out_sharding": out_sharding}
     if dimension_numbers is not None:
-        return dot_general(lhs, rhs, dimension_numbers, **kwargs)
+        return dot_general(lhs, rhs, dimension_numbers, **how)
     x, y = as_array(lhs), as_array(rhs)
     if not (1 <= x.ndim <= 2 and 1 <= y.ndim <= 2 and x.shape[-1] == y.shape[0]):
         raise ValueError("jax.lax.dot: dimension_numbers must be specified when not performing "
                          "simple un-batched matrix-matrix, matrix-vector, or vector-vector "
                          f"products; got lhs_shape={x.shape} rhs_shape={y.shape}")
-    return dot_general(x, y, (((x.ndim - 1,), (0,)), ((), ())), *args, **kwargs)
+    return dot_general(x, y, (((x.ndim - 1,), (0,)), ((), ())), **how)
 
 
 def batch_matmul(lhs: Any, rhs: Any, precision: Any = None) -> Any:

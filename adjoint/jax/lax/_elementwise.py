@@ -1,6 +1,7 @@
 """Elementwise functions of `jax.lax`: operands must have one dtype already."""
 from __future__ import annotations
 
+import enum
 import inspect
 from typing import Any
 
@@ -16,6 +17,7 @@ from adjoint.jax._table import (
     named,
     ordered,
 )
+from adjoint.jax._words import accurate, form, taking
 from adjoint.jax.numpy._elementwise import NAMES as _J
 from adjoint.jax.numpy._elementwise import (
     arctan2,
@@ -28,6 +30,13 @@ from adjoint.ops.special import SPECIAL
 from adjoint.ops.threefry import bitcast as _bitcast
 
 NAMES: dict[str, Any] = {}
+
+
+class RoundingMethod(enum.IntEnum):
+    """Where halves go."""
+
+    AWAY_FROM_ZERO = 0
+    TO_NEAREST_EVEN = 1
 
 
 def strict(name: str, xs: Any, broadcasts: bool = True) -> tuple[list[Any], bool]:
@@ -80,7 +89,8 @@ def accepting(name: str, kinds: tuple[str, ...], run: Any) -> Any:
     theirs = _PRIMITIVE.get(name, name.removeprefix("bitwise_"))
 
     def call(*args: Any, **kwargs: Any) -> Any:
-        pair = pair_of(args[0]) if args else None
+        first = args[0] if args else next(iter(kwargs.values()), None)
+        pair = None if first is None else pair_of(first)
         if pair is not None and not any(pair[0] == k if k[-1] in "24l" else issubdtype(
                 pair[0], getattr(np, k)) for k in kinds):
             several = len(args) > 1 and name != "round"
@@ -92,12 +102,18 @@ def accepting(name: str, kinds: tuple[str, ...], run: Any) -> Any:
     return named(call, name, "adjoint.jax.lax")
 
 
-def enter(name: str, run: Any, truth: bool = False) -> None:
-    """Enter a function of tensors; `truth`: of those that give truth values."""
-    def call(*args: Any, **_: Any) -> Any:
+def enter(name: str, run: Any) -> None:
+    """Enter a function of tensors."""
+    def call(*args: Any, accuracy: Any = None) -> Any:
+        accurate(accuracy)
         ts, weak = strict(name, args)
         return make(run(*ts), weak)
-    NAMES[name] = named(call, name, "adjoint.jax.lax")
+    enter_call(name, call)
+
+
+def enter_call(name: str, call: Any) -> None:
+    """Enter a function of arrays, with the parameters of JAX's."""
+    NAMES[name] = named(taking(form("adjoint.jax.lax", name), call), name, "adjoint.jax.lax")
 
 
 for _name in ("sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh exp exp2 expm1 log "
@@ -108,15 +124,23 @@ enter("cbrt", cube_root)
 enter("erf_inv", T["erfinv"])
 enter("bessel_i0e", SPECIAL["i0e"])
 enter("bessel_i1e", SPECIAL["i1e"])
-enter("is_finite", T["isfinite"], truth=True)
+enter("is_finite", T["isfinite"])
 for _name, _jnp in (("abs", "absolute"), ("neg", "negative"), ("sign", "sign"), ("floor", "floor"),
                     ("ceil", "ceil"), ("real", "real"), ("imag", "imag"),
                     ("square", "square")):
-    NAMES[_name] = _J[_jnp]
+    enter_call(_name, _J[_jnp])
 enter("conj", lambda x: (x if x.is_complex() else T["complex"](x, x * 0)).conj())
 enter("add", lambda x, y: x + y)
 enter("sub", lambda x, y: x - y)
-enter("mul", lambda x, y: x * y)
+
+
+def _multiplied(x: Any, y: Any, out_dtype: Any = None) -> Any:
+    (s, t), weak = strict("mul", (x, y))
+    to = s.array.dtype if out_dtype is None else as_dtype(out_dtype)
+    return make(s.to(to) * t.to(to), weak)
+
+
+enter_call("mul", _multiplied)
 enter("max", ordered("maximum"))
 enter("min", ordered("minimum"))
 enter("atan2", arctan2)
@@ -126,7 +150,7 @@ enter("igammac", T["igammac"])
 enter("zeta", lambda x, q: SPECIAL["zeta"](x, q) if x.array.dtype.itemsize > 2 else SPECIAL["zeta"](
     x.to(np.dtype(np.float32)), q.to(np.dtype(np.float32))).to(x.array.dtype))
 for _name in ("eq", "ne", "lt", "le", "gt", "ge"):
-    enter(_name, ordered(_name) if _name[0] in "lg" else T[_name], truth=True)
+    enter(_name, ordered(_name) if _name[0] in "lg" else T[_name])
 for _name, _op in (("bitwise_and", "bitwise_and"), ("bitwise_or", "bitwise_or"),
                    ("bitwise_xor", "bitwise_xor"), ("bitwise_not", "bitwise_not")):
     enter(_name, T[_op])
@@ -202,7 +226,7 @@ def integer_pow(x: Any, y: int) -> Any:
     return make(integer_power(a.tensor, int(y)), a.weak_type)
 
 
-def round(x: Any, rounding_method: Any = 0) -> Any:                 # JAX's name
+def round(x: Any, rounding_method: Any = RoundingMethod.AWAY_FROM_ZERO) -> Any:    # JAX's name
     """Nearest whole numbers: halves away from zero (0), or to even (1)."""
     a = as_array(x)
     t, how = a.tensor, int(getattr(rounding_method, "value", rounding_method))
@@ -292,7 +316,7 @@ def polygamma(m: Any, x: Any) -> Any:
 NAMES.update(betainc=betainc, polygamma=polygamma, regularized_incomplete_beta=betainc)
 
 
-def mulhi(x: Any, y: Any) -> Any:
+def mulhi(x: Any, y: Any, /) -> Any:
     """The upper half of the bits of a product."""
     (s, t), weak = strict("mulhi", (x, y))
     bits = s.array.dtype.itemsize * 8

@@ -184,7 +184,7 @@ def dce_sink(val: Any, *, prevent_mlir_dce: bool = False) -> None:
     """Nothing: what is computed is not left out."""
 
 
-def stage(x: Any) -> Any:
+def stage(x: Any, /) -> Any:
     """The value as an array."""
     return _n.asarray(x)
 

@@ -13,6 +13,7 @@ from adjoint.jax._dtypes import as_dtype
 from adjoint.jax._table import T
 from adjoint.jax._trace import RUN
 from adjoint.jax._util import canonicalize_axis
+from adjoint.jax._words import on_device, placed, placing
 from adjoint.jax.lax._elementwise import strict
 from adjoint.jax.numpy._create import NAMES as _C
 from adjoint.jax.numpy._reduce import NAMES as _R
@@ -24,8 +25,8 @@ I64 = np.dtype(np.int64)
 
 
 # ------------------------------------------------------------------ shapes
-def reshape(operand: Any, new_sizes: Any, dimensions: Any = None, *, out_sharding: Any = None
-            ) -> Any:
+@placing("out_sharding")
+def reshape(operand: Any, new_sizes: Any, dimensions: Any = None) -> Any:
     """`jax.lax.reshape`."""
     x = as_array(operand)
     if any(n < 0 for n in new_sizes):
@@ -74,13 +75,15 @@ def collapse(operand: Any, start_dimension: int, stop_dimension: Any = None) -> 
                       *x.shape[stop:]))
 
 
-def broadcast(operand: Any, sizes: Any, **_: Any) -> Any:
+@placing("out_sharding")
+def broadcast(operand: Any, sizes: Any) -> Any:
     """New axes of these sizes in front."""
     x = as_array(operand)
     return _H["broadcast_to"](x, (*sizes, *x.shape))
 
 
-def broadcast_in_dim(operand: Any, shape: Any, broadcast_dimensions: Any, **_: Any) -> Any:
+@placing("out_sharding")
+def broadcast_in_dim(operand: Any, shape: Any, broadcast_dimensions: Any) -> Any:
     """An array of that shape, in which axis i of the operand is axis `broadcast_dimensions[i]`."""
     x = as_array(operand)
     if len(broadcast_dimensions) != x.ndim:
@@ -148,7 +151,8 @@ def pad(operand: Any, padding_value: Any, padding_config: Any) -> Any:
     return make(t, x.weak_type)
 
 
-def full(shape: Any, fill_value: Any, dtype: Any = None, **_: Any) -> Any:
+@placing("sharding")
+def full(shape: Any, fill_value: Any, dtype: Any = None) -> Any:
     """`jax.lax.full`."""
     if np.shape(fill_value):
         raise TypeError("full must be called with scalar fill_value, got fill_value.shape "
@@ -156,8 +160,10 @@ def full(shape: Any, fill_value: Any, dtype: Any = None, **_: Any) -> Any:
     return _C["full"](shape, fill_value, dtype)
 
 
-def full_like(x: Any, fill_value: Any, dtype: Any = None, shape: Any = None, **_: Any) -> Any:
+def full_like(x: Any, fill_value: Any, dtype: Any = None, shape: Any = None, sharding: Any = None
+              ) -> Any:
     """`jax.lax.full_like`."""
+    on_device("full_like", sharding)
     return _C["full_like"](x, fill_value, dtype, shape)
 
 
@@ -168,15 +174,27 @@ def iota(dtype: Any, size: int) -> Any:
     return make(wrap(np.arange(size).astype(as_dtype(dtype))))
 
 
-def broadcasted_iota(dtype: Any, shape: Any, dimension: int, **_: Any) -> Any:
+@placing("out_sharding")
+def broadcasted_iota(dtype: Any, shape: Any, dimension: int) -> Any:
     """Each element's index along an axis."""
     side = [-1 if d == dimension else 1 for d in range(len(shape))]
     return _H["broadcast_to"](iota(dtype, shape[dimension]).reshape(tuple(side)), tuple(shape))
 
 
-def empty(shape: Any, dtype: Any, **_: Any) -> Any:
+@placing("out_sharding")
+def empty(shape: Any, dtype: Any) -> Any:
     """`jax.lax.empty`."""
     return _C["zeros"](shape, dtype)
+
+
+def stack(operands: Any, axis: int = 0) -> Any:
+    """`jax.lax.stack`."""
+    return _H["stack"](operands, axis)
+
+
+def unstack(x: Any, axis: int = 0) -> Any:
+    """`jax.lax.unstack`."""
+    return _H["unstack"](x, axis=axis)
 
 
 def tile(operand: Any, reps: Any) -> Any:
@@ -228,8 +246,9 @@ def index_in_dim(operand: Any, index: int, axis: int = 0, keepdims: bool = True)
     return _H["expand_dims"](y, axis % x.ndim) if keepdims else y
 
 
-def _starts(name: str, x: Any, starts: Any, sizes: Sequence[int]) -> list[Any]:
-    """Start indices from the front, moved so that the slice fits."""
+def _starts(name: str, x: Any, starts: Any, sizes: Sequence[int], negative: Any) -> list[Any]:
+    """Start indices from the front, moved so that the slice fits; `negative`: whether, in each
+    axis, those below 0 count from the end."""
     if not isinstance(starts, (tuple, list)):
         starts = list(as_array(starts))
     kinds = [as_array(s).dtype for s in starts]
@@ -240,29 +259,31 @@ def _starts(name: str, x: Any, starts: Any, sizes: Sequence[int]) -> list[Any]:
         raise ValueError("Length of slice indices must match number of operand dimensions "
                          f"({len(starts)} vs {x.shape})")
     out: list[Any] = []
-    for s, n, k in zip(starts, x.shape, sizes, strict=True):
+    wraps = [negative] * x.ndim if isinstance(negative, (bool, int)) else list(negative)
+    for s, n, k, wrapped in zip(starts, x.shape, sizes, wraps, strict=True):
         if k > n:
             raise TypeError("slice slice_sizes must be less than or equal to operand shape, got "
                             f"slice_sizes {tuple(sizes)} for operand shape {x.shape}")
+        if isinstance(s, int) and s < 0 and not wrapped:
+            raise ValueError(f"Index {s} is out of bounds for dimension {n} if "
+                             "allow_negative_indices=False")
         a = as_array(s)
+        t = a.tensor.to(I64)
+        t = T["where"](t < 0, t + n, t) if wrapped else t
         if RUN.indices is not None:
-            t = a.tensor.to(I64)
-            RUN.indices(x.shape, len(out), T["where"](t < 0, t + n, t), n - k)
-        if is_traced(a):
-            t = a.tensor.to(I64)
-            out.append(T["clamp"](T["where"](t < 0, t + n, t), 0, n - k))
-        else:
-            i = int(value_of(a))
-            out.append(min(max(i + n if i < 0 else i, 0), n - k))
+            RUN.indices(x.shape, len(out), t, n - k)
+        out.append(T["clamp"](t, 0, n - k) if is_traced(a) else
+                   min(max(int(value_of(make(t))), 0), n - k))
     return out
 
 
-def dynamic_slice(operand: Any, start_indices: Any, slice_sizes: Any) -> Any:
+def dynamic_slice(operand: Any, start_indices: Any, slice_sizes: Any, *,
+                  allow_negative_indices: Any = True) -> Any:
     """A slice of given sizes at computed starts, moved so that it fits."""
     x = as_array(operand)
     t = x.tensor
-    for d, (s, k) in enumerate(zip(_starts("dynamic_slice", x, start_indices, slice_sizes),
-                                   slice_sizes, strict=True)):
+    starts = _starts("dynamic_slice", x, start_indices, slice_sizes, allow_negative_indices)
+    for d, (s, k) in enumerate(zip(starts, slice_sizes, strict=True)):
         if isinstance(s, int):
             t = T["narrow"](t, d, s, k)
         else:
@@ -270,14 +291,15 @@ def dynamic_slice(operand: Any, start_indices: Any, slice_sizes: Any) -> Any:
     return make(t, x.weak_type)
 
 
-def dynamic_update_slice(operand: Any, update: Any, start_indices: Any) -> Any:
+def dynamic_update_slice(operand: Any, update: Any, start_indices: Any, *,
+                         allow_negative_indices: Any = True) -> Any:
     """A copy with `update` at computed starts, moved so that it fits."""
     x, v = as_array(operand), as_array(update)
     strict("dynamic_update_slice", (x, v), False)
     if v.ndim == x.ndim and any(k > n for k, n in zip(v.shape, x.shape, strict=True)):
         raise TypeError("dynamic_update_slice update shape must be smaller than operand shape, got "
                         f"update shape {v.shape} for operand shape {x.shape}.")
-    starts = _starts("dynamic_update_slice", x, start_indices, v.shape)
+    starts = _starts("dynamic_update_slice", x, start_indices, v.shape, allow_negative_indices)
     index = []
     for d, (s, k) in enumerate(zip(starts, v.shape, strict=True)):
         side = [-1 if i == d else 1 for i in range(x.ndim)]
@@ -286,34 +308,41 @@ def dynamic_update_slice(operand: Any, update: Any, start_indices: Any) -> Any:
     return x.at[tuple(index)].set(v)
 
 
-def dynamic_slice_in_dim(operand: Any, start_index: Any, slice_size: int, axis: int = 0) -> Any:
+def dynamic_slice_in_dim(operand: Any, start_index: Any, slice_size: int, axis: int = 0, *,
+                         allow_negative_indices: bool = True) -> Any:
     """`jax.lax.dynamic_slice_in_dim`."""
     x = as_array(operand)
     axis = axis % x.ndim
     return dynamic_slice(x, [start_index if d == axis else 0 for d in range(x.ndim)],
-                         [slice_size if d == axis else n for d, n in enumerate(x.shape)])
+                         [slice_size if d == axis else n for d, n in enumerate(x.shape)],
+                         allow_negative_indices=allow_negative_indices)
 
 
-def dynamic_index_in_dim(operand: Any, index: Any, axis: int = 0, keepdims: bool = True) -> Any:
+def dynamic_index_in_dim(operand: Any, index: Any, axis: int = 0, keepdims: bool = True, *,
+                         allow_negative_indices: bool = True) -> Any:
     """`jax.lax.dynamic_index_in_dim`."""
-    y = dynamic_slice_in_dim(operand, index, 1, axis)
+    y = dynamic_slice_in_dim(operand, as_array(index), 1, axis,
+                             allow_negative_indices=allow_negative_indices)
     return y if keepdims else _H["squeeze"](y, axis)
 
 
-def dynamic_update_slice_in_dim(operand: Any, update: Any, start_index: Any, axis: int) -> Any:
+def dynamic_update_slice_in_dim(operand: Any, update: Any, start_index: Any, axis: int, *,
+                                allow_negative_indices: bool = True) -> Any:
     """`jax.lax.dynamic_update_slice_in_dim`."""
     x = as_array(operand)
     axis = axis % x.ndim
     return dynamic_update_slice(x, update, [start_index if d == axis else 0 for d in range(
-        x.ndim)])
+        x.ndim)], allow_negative_indices=allow_negative_indices)
 
 
-def dynamic_update_index_in_dim(operand: Any, update: Any, index: Any, axis: int) -> Any:
+def dynamic_update_index_in_dim(operand: Any, update: Any, index: Any, axis: int, *,
+                                allow_negative_indices: bool = True) -> Any:
     """`jax.lax.dynamic_update_index_in_dim`."""
     x, v = as_array(operand), as_array(update)
     if v.ndim != x.ndim:
         v = _H["expand_dims"](v, axis % x.ndim)
-    return dynamic_update_slice_in_dim(x, v, index, axis)
+    return dynamic_update_slice_in_dim(x, v, index, axis,
+                                       allow_negative_indices=allow_negative_indices)
 
 
 def index_take(src: Any, idxs: Any, axes: Any) -> Any:
@@ -445,7 +474,7 @@ def _arg(name: str, operand: Any, axis: int, index_dtype: Any) -> Any:
 
 # ------------------------------------------------------------------ reductions and scans
 def _reducer(name: str, jnp: str, exact: bool = False) -> Any:
-    def run(operand: Any, axes: Any, **_: Any) -> Any:
+    def run(operand: Any, axes: Any) -> Any:
         x = as_array(operand)
         _within(axes, x)
         if exact:
@@ -456,7 +485,8 @@ def _reducer(name: str, jnp: str, exact: bool = False) -> Any:
     return run
 
 
-reduce_sum, reduce_prod = _reducer("reduce_sum", "sum", True), _reducer("reduce_prod", "prod", True)
+reduce_sum = placing("out_sharding")(_reducer("reduce_sum", "sum", True))
+reduce_prod = _reducer("reduce_prod", "prod", True)
 reduce_max, reduce_min = _reducer("reduce_max", "max"), _reducer("reduce_min", "min")
 
 
@@ -467,7 +497,7 @@ def _within(axes: Any, x: Any) -> None:
 
 
 def _bitwise(name: str, of_truth: Any, ufunc: Any) -> Any:
-    def run(operand: Any, axes: Any, **_: Any) -> Any:
+    def run(operand: Any, axes: Any) -> Any:
         x = as_array(operand)
         _within(axes, x)
         if x.dtype.kind == "b":
@@ -491,6 +521,7 @@ def reduce(operands: Any, init_values: Any, computation: Any, dimensions: Any,
            out_sharding: Any = None) -> Any:
     """A fold by any function of two values, which has to be associative."""
     from adjoint.jax.tree_util import tree_flatten, tree_unflatten
+    placed("reduce", out_sharding)
     flat, tree = tree_flatten(operands)
     arrays = [as_array(x) for x in flat]
     _within(dimensions, arrays[0])
@@ -547,7 +578,7 @@ def fft(x: Any, fft_type: Any, fft_lengths: Any) -> Any:
     return getattr(module, name + "n")(x, tuple(fft_lengths), axes)
 
 
-def optimization_barrier(operand: Any) -> Any:
+def optimization_barrier(operand: Any, /) -> Any:
     """The operand as arrays: nothing is moved across lines here."""
     from adjoint.jax._flat import Leaves
     given = Leaves(operand, "Argument to optimization_barrier")
@@ -565,5 +596,5 @@ def broadcast_shapes(*shapes: Any) -> tuple[int, ...]:
 
 NAMES = {k: v for k, v in list(globals().items()) if callable(v) and getattr(
     v, "__module__", "") == __name__ and not k.startswith("_")}
-NAMES.update(stack=_H["stack"], unstack=_H["unstack"], dtype=lambda x: as_array(x).dtype)
+NAMES["dtype"] = lambda x: as_array(x).dtype
 __all__ = ["NAMES"]

@@ -194,10 +194,11 @@ def conv(lhs: Any, rhs: Any, window_strides: Any, padding: Any, precision: Any =
 
 
 def conv_with_general_padding(lhs: Any, rhs: Any, window_strides: Any, padding: Any,
-                              lhs_dilation: Any, rhs_dilation: Any, **kwargs: Any) -> Any:
+                              lhs_dilation: Any, rhs_dilation: Any, precision: Any = None,
+                              preferred_element_type: Any = None) -> Any:
     """`jax.lax.conv_with_general_padding`."""
     return conv_general_dilated(lhs, rhs, window_strides, padding, lhs_dilation, rhs_dilation,
-                                **kwargs)
+                                precision=precision, preferred_element_type=preferred_element_type)
 
 
 def _transposed_pads(k: int, s: int, padding: str) -> tuple[int, int]:
@@ -308,12 +309,13 @@ def _windows(t: Any, start: Any, window: Any, strides: Any, pads: Any, up: Any, 
 
 
 def reduce_window(operand: Any, init_value: Any, computation: Any, window_dimensions: Any,
-                  window_strides: Any, padding: Any, base_dilation: Any = None,
+                  window_strides: Any = None, padding: Any = "VALID", base_dilation: Any = None,
                   window_dilation: Any = None) -> Any:
     """A fold over every window: `lax.add`, `lax.max`, `lax.min`, `lax.mul` or any other."""
     many, structure = flat(operand)
     x = as_array(many[0])
     window, n = tuple(window_dimensions), x.ndim
+    window_strides = (1,) * n if window_strides is None else window_strides
     if len(window) != n:
         raise TypeError("reduce_window got the wrong number of window_dimensions for operand: got "
                         f"operand shape {x.shape} with window_dimensions {window}.")

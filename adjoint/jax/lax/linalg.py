@@ -40,15 +40,21 @@ def _symmetric(x: Any, name: str, symmetrize: bool) -> None:
                         "a matrix and its transpose are added, which takes a square one.")
 
 
-def cholesky(a: Any, *, symmetrize_input: bool = True) -> Any:
+def cholesky(x: Any, *, symmetrize_input: bool = True) -> Any:
     """`jax.lax.linalg.cholesky`."""
-    _symmetric(a, "cholesky", symmetrize_input)
-    return _linalg.cholesky(a, symmetrize_input=symmetrize_input)
+    _symmetric(x, "cholesky", symmetrize_input)
+    return _linalg.cholesky(x, symmetrize_input=symmetrize_input)
 
 
 def eig(x: Any, *, compute_left_eigenvectors: bool = True,
-        compute_right_eigenvectors: bool = True, **_: Any) -> Any:
-    """[eigenvalues, left eigenvectors, right eigenvectors], those that are asked for."""
+        compute_right_eigenvectors: bool = True, enable_eigvec_derivs: bool = False,
+        implementation: Any = None, use_magma: bool | None = None) -> Any:
+    """[eigenvalues, left eigenvectors, right eigenvectors], those that are asked for.
+
+    enable_eigvec_derivs  eigenvectors have derivatives either way
+    """
+    if use_magma or implementation not in (None, EigImplementation.LAPACK):
+        raise ValueError("Only the lapack implementation is supported on CPU.")
     _taken("eig", x)
     w, v = _linalg.eig(x)
     out = [w]
@@ -59,8 +65,14 @@ def eig(x: Any, *, compute_left_eigenvectors: bool = True,
 
 
 def eigh(x: Any, *, lower: bool = True, symmetrize_input: bool = True,
-         sort_eigenvalues: bool = True, subset_by_index: Any = None, **_: Any) -> Any:
+         sort_eigenvalues: bool = True, subset_by_index: Any = None, implementation: Any = None
+         ) -> Any:
     """(eigenvectors, eigenvalues)."""
+    for only, words in ((EighImplementation.JACOBI, "Jacobi implementation is not supported on "
+                         "CPU"), (EighImplementation.QDWH, "QDWH implementation is only supported "
+                                  "on TPU")):
+        if implementation is only:
+            raise NotImplementedError(words)
     if subset_by_index not in (None, (0, _as_array(x).shape[-1])):
         raise NotImplementedError("subset_by_index not supported on CPU and GPU")
     _symmetric(x, "eigh", symmetrize_input)
@@ -68,8 +80,9 @@ def eigh(x: Any, *, lower: bool = True, symmetrize_input: bool = True,
     return v, w
 
 
-def qr(x: Any, *, full_matrices: bool = True, pivoting: bool = False, **_: Any) -> Any:
-    """(Q, R); with pivoting the order of the columns too."""
+def qr(x: Any, *, pivoting: bool = False, full_matrices: bool = True,
+       use_magma: bool | None = None) -> Any:
+    """(Q, R); with pivoting the order of the columns too. `use_magma` is for GPUs alone."""
     _taken("qr", x)
     if pivoting:
         packed, order, taus = _geqp3(x)
@@ -152,7 +165,7 @@ def symmetric_product(a_matrix: Any, c_matrix: Any, *, alpha: Any = 1.0, beta: A
     return _make(out)
 
 
-def tridiagonal_solve(dl: Any, d: Any, du: Any, b: Any) -> Any:
+def tridiagonal_solve(dl: Any, d: Any, du: Any, b: Any, *, perturb_singular: bool = False) -> Any:
     """x with T x = b for a tridiagonal T: `dl` below its diagonal `d` (the first entry does not
     count), `du` above it (the last does not). Shapes (..., n), and (..., n, k) of b.
 
@@ -161,6 +174,9 @@ def tridiagonal_solve(dl: Any, d: Any, du: Any, b: Any) -> Any:
     >>> lax.linalg.tridiagonal_solve(jnp.zeros(3), two, jnp.zeros(3), jnp.ones((3, 1)))[:, 0]
     Array([0.5, 0.5, 0.5], dtype=float32)
     """
+    if perturb_singular:
+        raise NotImplementedError("tridiagonal_solve with perturb_singular=True: a singular system "
+                                  "is not solved by moving its pivots here")
     _taken("tridiagonal_solve", dl, d, du, b, ranks=(1, 1, 1, 2))
     (low, mid, up, y), _ = _joined("tridiagonal_solve", (dl, d, du, b), floating=True)
     n = mid.shape[-1]

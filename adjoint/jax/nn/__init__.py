@@ -211,10 +211,17 @@ def log_softmax(x: Any, axis: Any = -1, where: Any = None) -> Any:
 
 
 def standardize(x: Any, axis: Any = -1, mean: Any = None, variance: Any = None,
-                epsilon: Any = 1e-5, where: Any = None) -> Any:
-    """(x - mean) / sqrt(variance + epsilon) along the axes."""
+                epsilon: Any = 1e-5, where: Any = None, *, algorithm: str = "fast") -> Any:
+    """(x - mean) / sqrt(variance + epsilon) along the axes.
+
+    algorithm  the variance as E[x^2] - E[x]^2 ("fast"), or as E[(x - E[x])^2] ("stable")
+    """
+    if algorithm not in ("fast", "stable"):
+        raise ValueError(f"Unknown algorithm {algorithm!r}. Expected 'fast' or 'stable'.")
     a = _as_array(x)
     mean = _np_.mean(a, axis, keepdims=True, where=where) if mean is None else mean
+    if variance is None and algorithm == "stable":
+        variance = _np_.mean(_np_.square(a - mean), axis, keepdims=True, where=where)
     if variance is None:
         variance = _np_.mean(_np_.square(a), axis, keepdims=True, where=where) - _np_.square(mean)
     return (a - mean) * _make(_T["rsqrt"](_floating(variance + epsilon, "standardize")))

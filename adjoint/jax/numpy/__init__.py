@@ -38,6 +38,7 @@ _part: Any
 for _part in _PARTS:
     globals().update(_part.NAMES)
     _METHODS.update(_part.NAMES)
+_METHODS.update(_shape.METHODS)
 _keyed(globals(), "jax.numpy")
 _elementwise.fill_operators(_products.NAMES["matmul"])
 globals().update(_SCALARS | _SMALL)
@@ -55,7 +56,22 @@ signedinteger, unsignedinteger, character, object_, flexible = (
     _np.signedinteger, _np.unsignedinteger, _np.character, _np.object_, _np.flexible)
 printoptions, set_printoptions, get_printoptions = (
     _np.printoptions, _np.set_printoptions, _np.get_printoptions)
-array_repr, array_str = repr, str
+
+
+def array_repr(arr: Any, max_line_width: Any = None, precision: Any = None,
+               suppress_small: Any = None) -> str:
+    """`jax.numpy.array_repr`."""
+    if max_line_width is precision is suppress_small is None:
+        return repr(arr)
+    return _np.array_repr(_np.asarray(arr), max_line_width, precision, suppress_small)
+
+
+def array_str(a: Any, max_line_width: Any = None, precision: Any = None,
+              suppress_small: Any = None) -> str:
+    """`jax.numpy.array_str`."""
+    return _np.array_str(_np.asarray(a), max_line_width, precision, suppress_small)
+
+
 save, savez, iterable = _np.save, _np.savez, _np.iterable
 s_, index_exp = _np.s_, _np.index_exp
 ComplexWarning = _np.exceptions.ComplexWarning
@@ -106,9 +122,14 @@ def __dir__() -> list[str]:
 
 
 _METHODS["view"] = lambda x, dtype=None: _view(x, dtype)
-_METHODS["to_device"] = lambda x, device, **_: x
+_METHODS["to_device"] = lambda x, device, *, stream=None: _moved_to(x, device)
 _METHODS["compress"] = lambda x, condition, axis=None, **how: _select.NAMES["compress"](
     condition, x, axis, **how)
+
+
+def _moved_to(x: Any, device: Any) -> Any:
+    from adjoint.jax._devices import device_put
+    return device_put(x, device)
 
 
 def _view(x: Any, dtype: Any) -> Any:

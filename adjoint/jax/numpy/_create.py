@@ -23,6 +23,7 @@ from adjoint.jax._dtypes import ScalarType, as_dtype, canonical, default_dtype
 from adjoint.jax._flat import is_key
 from adjoint.jax._table import T, is_weak, named
 from adjoint.jax._trace import RUN
+from adjoint.jax._words import placing, taking
 
 
 def asked(dtype: Any, what: str) -> Any:
@@ -45,8 +46,9 @@ def _nested(x: Any) -> bool:
         type(v) is Array or _nested(v) for v in x)
 
 
-def array(object: Any, dtype: Any = None, copy: bool = True, order: Any = "K", ndmin: int = 0, *,
-          device: Any = None, out_sharding: Any = None) -> Any:
+@placing("device", "out_sharding")
+def array(object: Any, dtype: Any = None, copy: bool = True, order: Any = "K", ndmin: int = 0
+          ) -> Any:
     """`jax.numpy.array`: of numbers, NumPy's arrays and nested lists, arrays among them."""
     to = asked(dtype, "array")
     if hasattr(object, "__jax_array__") and type(object) is not Array:
@@ -107,8 +109,8 @@ def _of_host(x: Any) -> Any:
     return make(wrap(np.array(x, to) if leaves and to.kind in "iu" else value.astype(to)))
 
 
-def asarray(a: Any, dtype: Any = None, order: Any = None, *, copy: Any = None, device: Any = None,
-            out_sharding: Any = None) -> Any:
+@placing("device", "out_sharding")
+def asarray(a: Any, dtype: Any = None, order: Any = None, *, copy: Any = None) -> Any:
     """`jax.numpy.asarray`."""
     if type(a) is Array and dtype is None:
         return a
@@ -137,22 +139,20 @@ def _everywhere(shape: Any, value: Any, dtype: Any) -> Any:
 
 
 def _filled(name: str, value: float) -> Any:
-    def run(shape: Any, dtype: Any = None, *, device: Any = None, out_sharding: Any = None) -> Any:
+    def run(shape: Any, dtype: Any = None) -> Any:
         if hasattr(dtype, "words"):                      # keys, all the words of which are that
             from adjoint.jax._keys import KeyArray
             return KeyArray(run((*_shape(shape), dtype.words), "uint32"), dtype)
         to = asked(dtype, name) or default_dtype("float")
         return make(_everywhere(_shape(shape), value, to))
-    run.__name__ = name
-    run.__doc__ = f"`jax.numpy.{name}`."
-    return run
+    return placing("device", "out_sharding")(named(run, name, "adjoint.jax.numpy"))
 
 
 zeros, ones, empty = _filled("zeros", 0), _filled("ones", 1), _filled("empty", 0)
 
 
-def full(shape: Any, fill_value: Any, dtype: Any = None, *, device: Any = None,
-         out_sharding: Any = None) -> Any:
+@placing("device", "out_sharding")
+def full(shape: Any, fill_value: Any, dtype: Any = None) -> Any:
     """`jax.numpy.full`."""
     value = as_array(array(fill_value), "full")
     value = value if dtype is None else value.astype(asked(dtype, "full"))
@@ -160,9 +160,8 @@ def full(shape: Any, fill_value: Any, dtype: Any = None, *, device: Any = None,
                 value.weak_type and dtype is None)
 
 
-def _like(name: str, value: Any) -> Any:
-    def run(a: Any, dtype: Any = None, shape: Any = None, *, device: Any = None,
-            out_sharding: Any = None) -> Any:
+def _like(name: str, value: Any, words: str = "a, dtype=None, shape=None") -> Any:
+    def run(a: Any, dtype: Any, shape: Any) -> Any:
         if is_key(a) and dtype is None:                  # keys, all the words of which are that
             return a.like(full((*(a.shape if shape is None else _shape(shape)), a.dtype.words),
                                value, "uint32"))
@@ -174,17 +173,16 @@ def _like(name: str, value: Any) -> Any:
         to = asked(dtype, name) or x.dtype
         return make(_everywhere(x.shape if shape is None else _shape(shape), value, to),
                     x.weak_type and dtype is None)
-    run.__name__ = name
-    run.__doc__ = f"`jax.numpy.{name}`."
-    return run
+    return named(taking(words, run), name, "adjoint.jax.numpy")
 
 
-zeros_like, ones_like, empty_like = (_like("zeros_like", 0), _like("ones_like", 1),
-                                     _like("empty_like", 0))
+zeros_like, ones_like = (placing("device", "out_sharding")(_like(n, v)) for n, v in (
+    ("zeros_like", 0), ("ones_like", 1)))
+empty_like = placing("device")(_like("empty_like", 0, "prototype, dtype=None, shape=None"))
 
 
-def full_like(a: Any, fill_value: Any, dtype: Any = None, shape: Any = None, *, device: Any = None
-              ) -> Any:
+@placing("device", "out_sharding")
+def full_like(a: Any, fill_value: Any, dtype: Any = None, shape: Any = None) -> Any:
     """`jax.numpy.full_like`."""
     x = a if isinstance(a, ShapeDtypeStruct) else as_array(a, "full_like")
     to = x.shape if shape is None else shape
@@ -193,7 +191,8 @@ def full_like(a: Any, fill_value: Any, dtype: Any = None, shape: Any = None, *, 
     return full(to, fill_value, dtype or x.dtype)
 
 
-def eye(N: int, M: Any = None, k: int = 0, dtype: Any = None, *, device: Any = None) -> Any:
+@placing("device")
+def eye(N: int, M: Any = None, k: int = 0, dtype: Any = None) -> Any:
     """`jax.numpy.eye`."""
     return make(wrap(np.eye(N, M, k, asked(dtype, "eye") or default_dtype("float"))))
 
@@ -208,8 +207,8 @@ def tri(N: int, M: Any = None, k: int = 0, dtype: Any = None) -> Any:
     return make(wrap(np.tri(N, M, k, asked(dtype, "tri") or default_dtype("float"))))
 
 
-def arange(start: Any, stop: Any = None, step: Any = None, dtype: Any = None, *,
-           device: Any = None, out_sharding: Any = None) -> Any:
+@placing("device", "out_sharding")
+def arange(start: Any, stop: Any = None, step: Any = None, dtype: Any = None) -> Any:
     """`jax.numpy.arange`."""
     given = [v for v in (start, stop, step) if v is not None]
     to = asked(dtype, "arange")
@@ -228,8 +227,9 @@ def arange(start: Any, stop: Any = None, step: Any = None, dtype: Any = None, *,
     return make(wrap(np.arange(*values).astype(to)))
 
 
+@placing("device")
 def linspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True, retstep: bool = False,
-             dtype: Any = None, axis: int = 0, *, device: Any = None) -> Any:
+             dtype: Any = None, axis: int = 0) -> Any:
     """`jax.numpy.linspace`; the ends may be arrays, and carry derivatives."""
     num = operator.index(concrete(num, "'num' argument of jnp.linspace")[()])
     if num < 0:
@@ -326,16 +326,14 @@ def meshgrid(*xi: Any, copy: bool = True, sparse: bool = False, indexing: str = 
     return [make(g, is_weak(x)) for g, x in zip(grids, xi, strict=True)]
 
 
-def _window(name: str) -> Any:
-    def run(M: int, *args: Any) -> Any:
-        return array(getattr(np, name)(M, *args).astype(default_dtype("float")))
-    run.__name__ = name
-    run.__doc__ = f"`jax.numpy.{name}`."
-    return run
+def _window(name: str, words: str = "M") -> Any:
+    def run(M: int, *beta: Any) -> Any:
+        return array(getattr(np, name)(int(M), *beta).astype(default_dtype("float")))
+    return named(taking(words, run), name, "adjoint.jax.numpy")
 
 
-bartlett, blackman, hamming, hanning, kaiser = map(
-    _window, ("bartlett", "blackman", "hamming", "hanning", "kaiser"))
+bartlett, blackman, hamming, hanning = map(_window, ("bartlett", "blackman", "hamming", "hanning"))
+kaiser = _window("kaiser", "M, beta")
 
 
 def isscalar(element: Any) -> bool:

@@ -23,6 +23,7 @@ from adjoint.jax._table import (
     same_ranks,
 )
 from adjoint.jax._trace import RUN
+from adjoint.jax._words import placing, taking
 from adjoint.jax.numpy._create import NAMES as _C
 from adjoint.protocols import sign_or_nan
 
@@ -248,14 +249,14 @@ def integer_power(x: Any, n: int) -> Any:
 
 
 def _rounder(name: str) -> Any:
-    def run(x: Any, /) -> Any:
+    def run(x: Any) -> Any:
         a = as_array(x, name)
         if a.dtype.kind == "c":
             not_taken(*(("lt", "iuf", [a.tensor, a.tensor]) if name in ("trunc", "fix") else
                         (name, "f", [a.tensor])))
         return a if a.dtype.kind in "iu" else make(T[_ROUND[name]](a.tensor) if is_inexact(
             a.dtype) else a.tensor, a.weak_type)
-    return named(run, name, "adjoint.jax.numpy")
+    return named(taking("x" if name == "trunc" else "x, /", run), name, "adjoint.jax.numpy")
 
 
 _ROUND = {"floor": "floor", "ceil": "ceil", "trunc": "trunc", "fix": "trunc"}
@@ -294,16 +295,15 @@ def round(a: Any, decimals: int = 0, out: Any = None) -> Any:
     return make(T["round"](x.tensor * scale) / scale, x.weak_type)
 
 
-def clip(arr: Any = None, /, min: Any = None, max: Any = None, *, a: Any = None, a_min: Any = None,
-         a_max: Any = None) -> Any:
+def clip(arr: Any = None, /, min: Any = None, max: Any = None) -> Any:
     """`jax.numpy.clip`: at a bound the gradient is shared, as that of minimum and maximum."""
-    x = arr if arr is not None else a
-    if any(v is not None and as_array(v, "clip").dtype.kind == "c"
-           for v in (x, min, max, a_min, a_max)):
+    if arr is None:
+        raise ValueError("At most one of a and arr may be specified: clip takes an array")
+    x = arr
+    if any(v is not None and as_array(v, "clip").dtype.kind == "c" for v in (x, min, max)):
         raise ValueError("Clip received a complex value either through the input or the min/max "
                          "keywords. Complex values have no ordering and cannot be clipped.")
-    low, high = (a_min if min is None else min), (a_max if max is None else max)
-    for bound, name in ((low, "maximum"), (high, "minimum")):
+    for bound, name in ((min, "maximum"), (max, "minimum")):
         if bound is not None:
             x = NAMES[name](bound, x)
     return as_array(x, "clip")
@@ -380,7 +380,8 @@ def array_equiv(a1: Any, a2: Any) -> Any:
         return make(wrap(np.array(False)))
 
 
-def astype(x: Any, dtype: Any, /, *, copy: bool = False, device: Any = None) -> Any:
+@placing("device")
+def astype(x: Any, dtype: Any, /, *, copy: bool = False) -> Any:
     """The array in another dtype; a derivative flows between floating ones."""
     a = as_array(x, "astype")
     to = default_dtype("float") if dtype is None else as_dtype(dtype)

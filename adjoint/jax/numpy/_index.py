@@ -31,6 +31,7 @@ from adjoint.jax._array import (
 from adjoint.jax._table import T
 from adjoint.jax._trace import RUN
 from adjoint.jax._util import canonicalize_axis
+from adjoint.jax._words import placed
 from adjoint.numpy._index import forward_slices
 
 I64 = np.dtype(np.int64)
@@ -319,8 +320,10 @@ class Update:
         return f"_IndexUpdateRef({self.array!r}, {self.index!r})"
 
     def get(self, *, mode: Any = None, fill_value: Any = None, indices_are_sorted: bool = False,
-            unique_indices: bool = False, wrap_negative_indices: bool = True, **_: Any) -> Any:
+            unique_indices: bool = False, wrap_negative_indices: bool = True,
+            out_sharding: Any = None) -> Any:
         """`x[i]`; mode "fill" gives `fill_value` (default NaN) out of bounds."""
+        placed(".get", out_sharding)
         x = self.array
         index = self.index if wrap_negative_indices else _unwrapped(self.index, x.shape)
         if RUN.indices is not None:
@@ -336,8 +339,10 @@ class Update:
         value = default_fill(x.dtype) if fill_value is None else fill_value
         return make(T["where"](at == x.size, y.new_full((), value), y), x.weak_type)
 
-    def _places(self, mode: Any, wrap_negative_indices: bool = True, **_: Any) -> Any:
+    def _places(self, mode: Any, *, indices_are_sorted: bool = False, unique_indices: bool = False,
+                wrap_negative_indices: bool = True, out_sharding: Any = None) -> Any:
         """Where the elements are, flat, and whether some are dropped."""
+        placed(".at", out_sharding)
         x, index = self.array, self.index
         if not wrap_negative_indices:
             index = _unwrapped(index, x.shape)
@@ -507,7 +512,7 @@ def take(a: Any, indices: Any, axis: Any = None, out: Any = None, mode: Any = No
 
 
 def take_along_axis(arr: Any, indices: Any, axis: Any = -1, mode: Any = None,
-                    fill_value: Any = None) -> Any:
+                    fill_value: Any = None, *, wrap_negative_indices: Any = None) -> Any:
     x, at = as_array(arr, "take_along_axis"), as_array(indices, "take_along_axis")
     mode_of(mode)
     if axis is None:
@@ -522,7 +527,8 @@ def take_along_axis(arr: Any, indices: Any, axis: Any = -1, mode: Any = None,
                                        for v in (x, at)]))
     t = T["broadcast_to"](t, tuple(n if d == axis else m for d, m in enumerate(shape)))
     i = T["broadcast_to"](i, tuple(at.shape[d] if d == axis else m for d, m in enumerate(shape)))
-    i = T["where"](i < 0, i + n, i)
+    if wrap_negative_indices is not False:
+        i = T["where"](i < 0, i + n, i)
     y = T["gather"](t, axis, T["clamp"](i, 0, n - 1))
     if mode in (None, "fill"):
         bad = (i < 0) | (i >= n)
@@ -531,7 +537,7 @@ def take_along_axis(arr: Any, indices: Any, axis: Any = -1, mode: Any = None,
     return make(y, x.weak_type)
 
 
-def put_along_axis(arr: Any, indices: Any, values: Any, axis: Any, inplace: bool = True,
+def put_along_axis(arr: Any, indices: Any, values: Any, axis: Any, inplace: bool = True, *,
                    mode: Any = None) -> Any:
     """A copy with values at indices along an axis; `inplace=True` is refused."""
     if inplace:

@@ -9,6 +9,7 @@ from adjoint.base.dtypes import is_inexact
 from adjoint.jax._array import Array, as_array, concrete
 from adjoint.jax._dtypes import as_dtype, issubdtype
 from adjoint.jax._table import entering
+from adjoint.jax._words import placing
 from adjoint.jax.numpy import _create, _reduce, _select, _shape
 from adjoint.jax.numpy._elementwise import NAMES as _E
 
@@ -202,14 +203,42 @@ def histogram2d(x: Any, y: Any, bins: Any = 10, range: Any = None, weights: Any 
     return h, a, b
 
 
-def _reader(name: str) -> None:
-    def run(*args: Any, **kwargs: Any) -> Any:
-        return _C["asarray"](getattr(np, name)(*args, **kwargs))
-    _enter(name)(run)
+@_enter("ix_")
+def ix_(*args: Any) -> Any:
+    found = []
+    for d, a in enumerate(args):
+        x = as_array(a, "ix_")
+        if x.ndim != 1:
+            raise ValueError("Arguments to jax.numpy.ix_ must be 1-dimensional, got shape "
+                             f"{x.shape}")
+        if x.dtype.kind == "b":
+            raise NotImplementedError("Boolean arguments to jax.numpy.ix_ are not implemented")
+        x = x if x.size else x.astype(np.dtype(np.int32))
+        found.append(x.reshape([-1 if i == d else 1 for i in range(len(args))]))
+    return tuple(found)
 
 
-for _name in ("fromstring", "from_dlpack"):
-    _reader(_name)
+@_enter("fill_diagonal")
+def fill_diagonal(a: Any, val: Any, wrap: bool = False, *, inplace: bool = True) -> Any:
+    """A copy with another diagonal; `inplace=True` is refused."""
+    if inplace:
+        raise NotImplementedError("JAX arrays are immutable, must use inplace=False")
+    x = as_array(a)
+    if x.ndim < 2:
+        raise ValueError("array must be at least 2-d")
+    i = np.arange(min(x.shape))
+    return x.at[(i,) * x.ndim].set(val)
+
+
+@_enter("fromstring")
+def fromstring(string: str, dtype: Any = float, count: int = -1, *, sep: str) -> Any:
+    return _C["asarray"](np.fromstring(string, dtype, count, sep=sep))
+
+
+@_enter("from_dlpack")
+@placing("device")
+def from_dlpack(x: Any, /, *, copy: Any = None) -> Any:
+    return _C["asarray"](np.from_dlpack(x, copy=copy))
 
 
 __all__ = ["NAMES"]

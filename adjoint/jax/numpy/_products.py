@@ -12,8 +12,9 @@ from adjoint.jax._array import as_array, concrete, convert, joined, make
 from adjoint.jax._dtypes import as_dtype, canonical
 from adjoint.jax._host import computed
 from adjoint.jax._singular import LINALG
-from adjoint.jax._table import T, entering, floating
+from adjoint.jax._table import T, entering, floating, named, no_out
 from adjoint.jax._util import canonicalize_axis
+from adjoint.jax._words import placing, taking
 
 NAMES: dict[str, Any] = {}
 _enter = entering(NAMES)
@@ -42,8 +43,7 @@ def _whole(t: Any) -> Any:
 
 
 def _product(name: str, op: Any) -> Any:
-    def run(a: Any, b: Any, *, precision: Any = None, preferred_element_type: Any = None,
-            out_sharding: Any = None) -> Any:
+    def run(a: Any, b: Any, *, precision: Any = None, preferred_element_type: Any = None) -> Any:
         (x, y), weak = joined(name, (a, b))
         x, y = _wider((x, y), preferred_element_type)
         kind = x.array.dtype
@@ -51,7 +51,10 @@ def _product(name: str, op: Any) -> Any:
         found = found != 0 if kind.kind == "b" else found
         found = found if found.array.dtype == kind else found.to(kind)
         return _result(found, weak, preferred_element_type)
-    return _enter(name)(run)
+    if name == "kron":
+        return _enter(name)(taking("a, b", run))
+    return _enter(name)(run if name in ("inner", "vdot") else placing("out_sharding")(
+        named(run, name, "adjoint.jax.numpy")))
 
 
 def _dot(x: Any, y: Any) -> Any:
@@ -129,8 +132,9 @@ def _core(names: str, x: Any, n: int) -> None:
 
 
 @_enter("tensordot")
+@placing("out_sharding")
 def tensordot(a: Any, b: Any, axes: Any = 2, *, precision: Any = None,
-              preferred_element_type: Any = None, out_sharding: Any = None) -> Any:
+              preferred_element_type: Any = None) -> Any:
     (x, y), weak = joined("tensordot", (a, b))
     if isinstance(axes, int) and axes > min(x.ndim, y.ndim):
         raise TypeError(f"Number of tensordot axes (axes {axes}) exceeds input ranks "
@@ -175,9 +179,12 @@ def einsum_path(subscripts: Any, /, *operands: Any, optimize: Any = "auto") -> t
 
 
 @_enter("einsum")
-def einsum(subscripts: Any, *operands: Any, out: Any = None, optimize: Any = "auto",
-           precision: Any = None, preferred_element_type: Any = None, **_: Any) -> Any:
-    """`jax.numpy.einsum`, with a string or with lists of axes."""
+@placing("out_sharding")
+def einsum(subscripts: Any, /, *operands: Any, out: Any = None, optimize: Any = "auto",
+           precision: Any = None, preferred_element_type: Any = None, _dot_general: Any = None
+           ) -> Any:
+    """`jax.numpy.einsum`, with a string or with lists of axes; `_dot_general` has no part in it."""
+    no_out("einsum", out)
     subscripts, operands = _written(subscripts, operands)
     wanted = subscripts.split("->")[0].count(",") + 1
     if wanted != len(operands):

@@ -13,6 +13,7 @@ from adjoint.jax._array import Array, as_array, concrete, convert, inside, joine
 from adjoint.jax._dtypes import as_dtype, canonical, default_dtype, inexact
 from adjoint.jax._table import T, entering, floating, no_out, ordered
 from adjoint.jax._util import canonicalize_axis
+from adjoint.jax._words import placing, taking
 from adjoint.jax.numpy._elementwise import NAMES as _E
 
 F = Callable[..., Any]
@@ -225,8 +226,9 @@ def _moment(name: str) -> F:
         off = _masked(off, where, 0, name)
         total = T["sum"](off, dims, keepdim=keepdims) if dims else off
         count = _counted(t, dims, where, keepdims) - (ddof if correction is None else correction)
-        y = total / count if not isinstance(count, (int, float)) or count > 0 else (
-            total * float("nan"))
+        if not isinstance(count, (int, float)):
+            count = T["where"](count > 0, count, count.new_full((), math.nan))
+        y = total / (count if not isinstance(count, (int, float)) or count > 0 else math.nan)
         y = T["sqrt"](y) if name == "std" else y
         return make(y if dtype is None else convert(y, as_dtype(dtype)))
     return _enter(name)(run)
@@ -262,18 +264,28 @@ def count_nonzero(a: Any, axis: Any = None, keepdims: bool = False) -> Any:
 
 # ------------------------------------------------------------------ without NaN
 def _nan_fold(name: str, fold: F, fill: Any) -> None:
-    def run(a: Any, axis: Any = None, *args: Any, **kwargs: Any) -> Any:
+    """A fold of what is no NaN; a maximum of NaN alone is NaN."""
+    extreme = name in ("nanmax", "nanmin")
+
+    def run(a: Any, axis: Any, *given: Any, keepdims: Any, initial: Any, where: Any) -> Any:
         x = as_array(a, name)
+        how = {"keepdims": keepdims, "initial": initial, "where": where}
         if not is_inexact(x.dtype):
-            return fold(x, axis, *args, **kwargs)
+            return fold(x, axis, *given, **how)
         bad = T["isnan"](x.tensor)
-        y = fold(make(T["where"](bad, x.tensor.new_full((), fill), x.tensor)), axis, *args,
-                 **kwargs)
-        if name not in ("nanmax", "nanmin"):
+        y = fold(make(T["where"](bad, x.tensor.new_full((), fill), x.tensor)), axis, *given, **how)
+        if not extreme or initial is not None:
             return y
-        empty = all_(make(bad), axis, keepdims=kwargs.get("keepdims", False)).tensor
+        none = make(bad) if where is None else _E["logical_not"](where) | make(bad)
+        empty = all_(none, axis, keepdims=keepdims).tensor
         return make(T["where"](empty, y.tensor.new_full((), math.nan), y.tensor))
-    _enter(name)(run)
+
+    def call(a: Any, axis: Any, *given: Any) -> Any:
+        *most, keepdims, initial, where = given
+        return run(a, axis, *most, keepdims=keepdims, initial=initial, where=where)
+    dtype = "" if extreme else "dtype=None, "
+    _enter(name)(taking(f"a, axis=None, {dtype}out=None, keepdims=False, initial=None, where=None",
+                        call))
 
 
 _nan_fold("nansum", sum_, 0.0)
@@ -283,14 +295,19 @@ _nan_fold("nanmin", min_, math.inf)
 
 
 def _nan_moment(name: str) -> None:
-    def run(a: Any, axis: Any = None, *args: Any, where: Any = None, **kwargs: Any) -> Any:
+    def run(a: Any, axis: Any, dtype: Any, *given: Any) -> Any:
+        where = given[-1] if name == "nanmean" else given[-2]
+        mean = {} if name == "nanmean" else {"mean": given[-1]}
+        given = given[:-1] if name == "nanmean" else given[:-2]
         x = as_array(a, name)
         kept = _E["logical_not"](_E["isnan"](x))
         safe = make(T["where"](kept.tensor, x.tensor, x.tensor.new_zeros(())))
         kept = kept if where is None else _E["logical_and"](kept, where)
-        y = NAMES[name[3:]](safe, axis, *args, where=kept, **kwargs)
-        return y.real if name != "nanmean" and not kwargs.get("dtype") else y
-    _enter(name)(run)
+        y = NAMES[name[3:]](safe, axis, dtype, *given, where=kept, **mean)
+        return y.real if name != "nanmean" and not dtype else y
+    _enter(name)(taking("a, axis=None, dtype=None, out=None, keepdims=False, where=None" if name ==
+                        "nanmean" else "a, axis=None, dtype=None, out=None, ddof=0, "
+                        "keepdims=False, where=None, mean=None", run))
 
 
 for _name in ("nanmean", "nanvar", "nanstd"):
@@ -299,8 +316,9 @@ for _name in ("nanmean", "nanvar", "nanstd"):
 
 # ------------------------------------------------------------------ places of extremes
 def _place(name: str) -> F:
-    def run(a: Any, axis: Any = None, out: Any = None, keepdims: bool = False) -> Any:
+    def run(a: Any, axis: Any = None, out: Any = None, keepdims: bool | None = None) -> Any:
         no_out(name, out)
+        keepdims = bool(keepdims)
         x = as_array(a, name)
         if axis is not None:
             axes_of(x, axis)
@@ -323,8 +341,8 @@ argmax, argmin = _place("argmax"), _place("argmin")
 
 
 def _nan_place(name: str, fill: float) -> None:
-    def run(a: Any, axis: Any = None, out: Any = None, keepdims: bool = False) -> Any:
-        x = as_array(a, name)
+    def run(a: Any, axis: Any = None, out: Any = None, keepdims: bool | None = None) -> Any:
+        x, keepdims = as_array(a, name), bool(keepdims)
         if not is_inexact(x.dtype):
             return NAMES[name[3:]](x, axis, out, keepdims)
         bad = T["isnan"](x.tensor)
@@ -418,7 +436,9 @@ def _weighted(x: Any, q: Any, axes: tuple[int, ...], weights: Any, keepdims: boo
 def _quantile(name: str, op: str, scale: float) -> F:
     def run(a: Any, q: Any, axis: Any = None, out: Any = None, overwrite_input: bool = False,
             method: str = "linear", keepdims: bool = False, *, weights: Any = None) -> Any:
-        no_out(name, out)
+        if overwrite_input or out is not None:
+            raise ValueError(f"jax.numpy.{name} does not support overwrite_input=True or out != "
+                             "None")
         x = floating(a, name)
         if x.is_complex():
             raise ValueError("quantile does not support complex input, as the operation is poorly "
@@ -442,7 +462,10 @@ def _quantile(name: str, op: str, scale: float) -> F:
         y = anp.ours[op](x.to(np.dtype(np.float32)) if half else x, places, axis, method=method,
                          keepdims=keepdims)
         return make(y.to(x.array.dtype) if half else y)
-    return _enter(name)(run)
+    _enter(name)(run)
+    if name == "percentile":
+        NAMES[name] = placing("out_sharding")(run)
+    return NAMES[name]
 
 
 quantile, nanquantile = (_quantile("quantile", "quantile", 1.0),
@@ -469,7 +492,7 @@ _median("nanmedian", nanquantile)
 # ------------------------------------------------------------------ statistics of several
 @_enter("cov")
 def cov(m: Any, y: Any = None, rowvar: bool = True, bias: bool = False, ddof: Any = None,
-        fweights: Any = None, aweights: Any = None, *, dtype: Any = None) -> Any:
+        fweights: Any = None, aweights: Any = None, dtype: Any = None) -> Any:
     m = m if dtype is None else _E["astype"](m, dtype)
     x = floating(m, "cov")
     if y is not None:
@@ -488,7 +511,7 @@ def cov(m: Any, y: Any = None, rowvar: bool = True, bias: bool = False, ddof: An
 
 
 @_enter("corrcoef")
-def corrcoef(x: Any, y: Any = None, rowvar: bool = True, *, dtype: Any = None) -> Any:
+def corrcoef(x: Any, y: Any = None, rowvar: bool = True, dtype: Any = None) -> Any:
     c = cov(x, y, rowvar, dtype=dtype).tensor
     if c.ndim == 0:
         return make(c / c)

@@ -11,6 +11,7 @@ from adjoint.jax._dtypes import default_dtype
 from adjoint.jax._host import computed
 from adjoint.jax._table import T, entering, is_weak
 from adjoint.jax._util import canonicalize_axis
+from adjoint.jax._words import placing, taking
 from adjoint.jax.numpy._elementwise import NAMES as _E
 from adjoint.jax.numpy._index import take
 
@@ -253,8 +254,8 @@ def lexsort(keys: Any, axis: int = -1) -> Any:
 
 
 @_enter("searchsorted")
-def searchsorted(a: Any, v: Any, side: str = "left", sorter: Any = None, *, method: Any = None
-                 ) -> Any:
+def searchsorted(a: Any, v: Any, side: str = "left", sorter: Any = None, *,
+                 method: str = "scan") -> Any:
     if side not in ("left", "right"):
         raise ValueError(f"{side!r} is an invalid value for keyword 'side'. Expected one of "
                          "['left', 'right'].")
@@ -282,6 +283,7 @@ def digitize(x: Any, bins: Any, right: bool = False, *, method: Any = None) -> A
 
 # ------------------------------------------------------------------ counts and sets
 @_enter("bincount")
+@placing("out_sharding")
 def bincount(x: Any, weights: Any = None, minlength: int = 0, *, length: Any = None) -> Any:
     at = as_array(x, "bincount")
     if at.dtype.kind not in "iu":
@@ -300,20 +302,25 @@ def bincount(x: Any, weights: Any = None, minlength: int = 0, *, length: Any = N
     return zeros.at[make(keep)].add(w)
 
 
-def _set(name: str) -> None:
+def _set(name: str, words: str) -> None:
+    """A function of sets, of one array or two, of NumPy's words, and a size and what fills it."""
+    count = 2 if name[-2:] == "1d" else 1
+    asked = [w.partition("=")[0] for w in words.partition(", *")[0].split(", ")[count:] if w != "/"]
     theirs = np.unique if name == "unique_values" else getattr(np, name)
     why = (f"The error arose in jnp.{name}(). To make it compatible with JIT and other transforms, "
            "specify a concrete value for the size argument, which will determine the output size.")
 
-    def run(*args: Any, size: Any = None, fill_value: Any = None, **kwargs: Any) -> Any:
-        count = 2 if name[-2:] == "1d" else 1
-        ts, weak = joined(name, args[:count])
+    def run(*given: Any, size: Any, fill_value: Any, **named: Any) -> Any:
+        args = given[:count]
+        kwargs = dict(zip(asked, given[count:], strict=True)) | named
+        kwargs.pop("sorted", None)                    # (they are, either way)
+        ts, weak = joined(name, args)
         first, weak = (as_array(args[0]).dtype, is_weak(args[0])) if name == "setdiff1d" else (
             None, weak)
         shape: list[Any] = []
 
         def go(*values: Any) -> Any:
-            out = theirs(*values, *args[count:], **kwargs)
+            out = theirs(*values, **kwargs)
             shape[:] = [out]
             parts = [np.asarray(v) for v in (out if isinstance(out, tuple) else (out,))]
             if size is not None:
@@ -325,7 +332,7 @@ def _set(name: str) -> None:
         out = shape[0]
         return made[0] if not isinstance(out, tuple) else (
             type(out)(*made) if hasattr(out, "_fields") else tuple(made))
-    _enter(name)(run)
+    _enter(name)(taking(words, run))
 
 
 def _filled(name: str, parts: list[Any], given: Any, size: int, fill: Any, asked: dict[str, Any]
@@ -350,9 +357,15 @@ def _filled(name: str, parts: list[Any], given: Any, size: int, fill: Any, asked
         for k, v in zip(kinds, parts[1:], strict=True)]
 
 
-for _name in ("intersect1d union1d setdiff1d setxor1d unique unique_counts unique_values "
-              "unique_all unique_inverse").split():
-    _set(_name)
+_SIZED = "*, size=None, fill_value=None"
+_set("intersect1d", f"ar1, ar2, assume_unique=False, return_indices=False, {_SIZED}")
+_set("union1d", f"ar1, ar2, {_SIZED}")
+_set("setdiff1d", f"ar1, ar2, assume_unique=False, {_SIZED}")
+_set("setxor1d", f"ar1, ar2, assume_unique=False, {_SIZED}")
+for _name in "unique_counts unique_values unique_all unique_inverse".split():
+    _set(_name, f"x, /, {_SIZED}")
+_set("unique", "ar, return_index=False, return_inverse=False, return_counts=False, axis=None, *, "
+     "equal_nan=True, size=None, fill_value=None, sorted=True")
 
 
 @_enter("isin")

@@ -22,28 +22,32 @@ from adjoint.jax._dtypes import as_dtype
 from adjoint.jax._host import computed
 from adjoint.jax._table import T, entering, is_weak
 from adjoint.jax._util import canonicalize_axis
+from adjoint.jax._words import placing, taking
 from adjoint.jax.numpy._reduce import axes_of
 
 NAMES: dict[str, Any] = {}
 _enter = entering(NAMES)
 
 
-def same(name: str, *others: str) -> None:
+def same(name: str, words: str) -> None:
     """A function of one array that NumPy's namespace over tensors has, dtype and weakness kept."""
     ours = anp.ours[name]
 
-    def run(a: Any, *args: Any, **kwargs: Any) -> Any:
+    def run(a: Any, *args: Any) -> Any:
         x = as_array(a, name)
-        return make(ours(x.tensor, *args, **kwargs), x.weak_type)
-    _enter(name, *others)(run)
+        return make(ours(x.tensor, *args), x.weak_type)
+    _enter(name)(taking(words, run))
 
 
-for _name in ("swapaxes", "fliplr", "rot90", "tile"):
-    same(_name)
+same("swapaxes", "a, axis1, axis2")
+same("fliplr", "m")
+same("rot90", "m, k=1, axes=(0, 1)")
+same("tile", "A, reps")
 
 
 @_enter("ravel")
-def ravel(a: Any, order: str = "C", *, out_sharding: Any = None) -> Any:
+@placing("out_sharding")
+def ravel(a: Any, order: str = "C") -> Any:
     if order == "K":
         raise NotImplementedError("Ravel not implemented for order='K'.")
     if order not in ("C", "F", "A"):
@@ -107,26 +111,26 @@ def resize(a: Any, new_shape: Any) -> Any:
     return make(anp.ours["resize"](x.tensor, to), x.weak_type)
 
 
-def along(name: str, count: Any) -> None:
+def along(name: str, count: Any, words: str) -> None:
     """The same, of a function of axes: ValueError for one that is not there.
 
     count  the number of axes that they are counted in, of the array's and theirs
     """
     ours = anp.ours[name]
 
-    def run(a: Any, *args: Any, **kwargs: Any) -> Any:
+    def run(a: Any, *args: Any) -> Any:
         x = as_array(a, name)
-        for given in (*args, *(v for k, v in kwargs.items() if "offset" not in k)):
+        for given in args:
             axes = given if isinstance(given, (tuple, list)) else (given,)
             for d in (v for v in axes if v is not None):
                 canonicalize_axis(d, count(x.ndim, len(axes)))
-        return make(ours(x.tensor, *args, **kwargs), x.weak_type)
-    _enter(name)(run)
+        return make(ours(x.tensor, *args), x.weak_type)
+    _enter(name)(taking(words, run))
 
 
-along("moveaxis", lambda n, k: n)
-along("flip", lambda n, k: n)
-along("expand_dims", lambda n, k: n + k)
+along("moveaxis", lambda n, k: n, "a, source, destination")
+along("flip", lambda n, k: n, "m, axis=None")
+along("expand_dims", lambda n, k: n + k, "a, axis")
 
 
 @_enter("diagonal")
@@ -148,13 +152,10 @@ def _size(shape: Any) -> tuple[int, ...]:
 
 
 @_enter("reshape")
-def reshape(a: Any, shape: Any = None, *more: Any, order: str = "C", copy: Any = None) -> Any:
+@placing("out_sharding")
+def reshape(a: Any, shape: Any, order: str = "C", *, copy: Any = None) -> Any:
     x = as_array(a, "reshape")
-    to = _size((shape, *more) if more else shape)
-    if order not in ("C", "F", "A"):
-        raise ValueError(f"Unexpected value for 'order' argument: {order}.")
-    if order == "A":
-        raise NotImplementedError("np.reshape order=A is not implemented.")
+    to = _size(shape)
     if to.count(-1) > 1:
         raise TypeError("can only specify one unknown axis size with a `-1` value, got "
                         f"{to}")
@@ -165,26 +166,46 @@ def reshape(a: Any, shape: Any = None, *more: Any, order: str = "C", copy: Any =
     if -1 not in to and known != x.size:
         raise TypeError(f"cannot reshape array of shape {x.shape} (size {x.size}) into shape {to} "
                         f"(size {known})")
+    if order not in ("C", "F", "A"):
+        raise ValueError(f"Unexpected value for 'order' argument: {order}.")
+    if order == "A":
+        raise NotImplementedError("np.reshape order=A is not implemented.")
     return make(anp.ours["reshape"](x.tensor, to, order), x.weak_type)
 
 
-@_enter("flatten")
-def flatten(a: Any, order: str = "C") -> Any:
-    return NAMES["ravel"](a, order)
-
-
-@_enter("transpose", "permute_dims")
-def transpose(a: Any, axes: Any = None, *more: Any) -> Any:
+@_enter("transpose")
+def transpose(a: Any, axes: Any = None) -> Any:
     x = as_array(a, "transpose")
     if axes is None:
         return make(x.tensor.permute(*reversed(range(x.ndim))), x.weak_type)
-    order = (axes, *more) if more or isinstance(axes, int) else tuple(axes)
+    order = tuple(axes)
     for d in order:
         canonicalize_axis(d, x.ndim)
     if sorted(d % max(x.ndim, 1) for d in order) != list(range(x.ndim)):
         raise TypeError(f"transpose permutation isn't a permutation of operand dimensions, got "
                         f"permutation {order} for operand shape {x.shape}.")
     return make(x.tensor.permute(*order), x.weak_type)
+
+
+@_enter("permute_dims")
+def permute_dims(a: Any, /, axes: Any) -> Any:
+    return transpose(a, axes)
+
+
+def _spread(f: Any) -> Any:
+    """The method of arrays whose sizes or axes may stand one by one."""
+    def run(a: Any, *given: Any, **how: Any) -> Any:
+        if len(given) > 1:
+            return f(a, given, **how)
+        return f(a, *[(g,) if isinstance(g, int) else g for g in given], **how)
+    return run
+
+
+# methods that are no functions, or take their arguments otherwise
+METHODS: dict[str, Any] = {
+    "reshape": _spread(reshape), "transpose": _spread(transpose),
+    "flatten": lambda a, order="C", *, out_sharding=None: ravel(
+        a, order, out_sharding=out_sharding)}
 
 
 @_enter("matrix_transpose")
@@ -208,7 +229,8 @@ def squeeze(a: Any, axis: Any = None) -> Any:
 
 
 @_enter("broadcast_to")
-def broadcast_to(array: Any, shape: Any, **_: Any) -> Any:
+@placing("out_sharding")
+def broadcast_to(array: Any, shape: Any) -> Any:
     x, to = as_array(array, "broadcast_to"), _size(shape)
     try:
         fits = np.broadcast_shapes(x.shape, to) == to
@@ -227,7 +249,9 @@ def broadcast_arrays(*args: Any) -> Any:
     return [broadcast_to(a, to) for a in arrays]
 
 
-NAMES["broadcast_shapes"] = np.broadcast_shapes
+@_enter("broadcast_shapes")
+def broadcast_shapes(*shapes: Any) -> tuple[int, ...]:
+    return tuple(np.broadcast_shapes(*shapes))
 
 
 def _at_least(n: int) -> None:
@@ -252,7 +276,7 @@ def _parts(name: str, arrays: Any, dtype: Any = None) -> tuple[list[Any], bool]:
     return parts, weak and dtype is None
 
 
-@_enter("concatenate", "concat")
+@_enter("concatenate")
 def concatenate(arrays: Any, axis: Any = 0, dtype: Any = None) -> Any:
     parts, weak = _parts("concatenate", arrays, dtype)
     if axis is None:
@@ -261,6 +285,11 @@ def concatenate(arrays: Any, axis: Any = 0, dtype: Any = None) -> Any:
         raise ValueError("Zero-dimensional arrays cannot be concatenated.")
     y = T["cat"](parts, _fitting(parts, axis))
     return make(y if dtype is None else convert(y, as_dtype(dtype)), weak)
+
+
+@_enter("concat")
+def concat(arrays: Any, /, *, axis: Any = 0) -> Any:
+    return concatenate(arrays, axis)
 
 
 def _fitting(parts: list[Any], axis: Any) -> int:
@@ -288,14 +317,17 @@ def stack(arrays: Any, axis: int = 0, out: Any = None, dtype: Any = None) -> Any
 def _joined(name: str) -> None:
     rank = {"vstack": 2, "hstack": 1, "dstack": 3}
 
-    def run(tup: Any, dtype: Any = None) -> Any:
+    def run(tup: Any, dtype: Any) -> Any:
         parts, weak = _parts(name, tup, dtype)
         if name in rank:
             lifted = [T[f"atleast_{rank[name]}d"](p) for p in parts]
             _fitting(lifted, {"vstack": 0, "dstack": 2}.get(name, min(lifted[0].ndim - 1, 1)))
         y = T[name](parts)
         return make(y if dtype is None else convert(y, as_dtype(dtype)), weak)
-    _enter(name)(run)
+    if name == "column_stack":
+        _enter(name)(taking("tup", lambda tup: run(tup, None)))
+    else:
+        _enter(name)(taking("tup, dtype=None", run))
 
 
 for _name in ("vstack", "hstack", "dstack", "column_stack"):
@@ -348,10 +380,13 @@ def _splitter(name: str, ours: str) -> None:
 
 _splitter("split", "array_split")
 _splitter("array_split", "array_split")
-NAMES["vsplit"] = _enter("vsplit")(lambda ary, at: NAMES["split"](ary, at, 0))
-NAMES["hsplit"] = _enter("hsplit")(lambda ary, at: NAMES["split"](
-    ary, at, 0 if as_array(ary).ndim == 1 else 1))
-NAMES["dsplit"] = _enter("dsplit")(lambda ary, at: NAMES["split"](ary, at, 2))
+def _splits(name: str, axis: int) -> None:
+    _enter(name)(lambda ary, indices_or_sections: NAMES["split"](
+        ary, indices_or_sections, min(axis, as_array(ary).ndim - 1) if axis == 1 else axis))
+
+
+for _name, _axis in (("vsplit", 0), ("hsplit", 1), ("dsplit", 2)):
+    _splits(_name, _axis)
 
 
 @_enter("unstack")
@@ -361,6 +396,7 @@ def unstack(x: Any, /, *, axis: int = 0) -> Any:
 
 
 @_enter("repeat")
+@placing("out_sharding")
 def repeat(a: Any, repeats: Any, axis: Any = None, *, total_repeat_length: Any = None) -> Any:
     x = as_array(a, "repeat")
     t, axis = (x.tensor.reshape(-1), 0) if axis is None or not x.ndim else (
@@ -469,8 +505,12 @@ _STATISTICS = {mode: _statistic(name) for mode, name in (
 
 
 # ------------------------------------------------------------------ diagonals and triangles
+def _triangle(name: str) -> None:
+    _enter(name)(lambda m, k=0: make(T[name](_square(m, name), int(k)), is_weak(m)))
+
+
 for _name in ("tril", "triu"):
-    _enter(_name)(lambda m, k=0, _n=_name: make(T[_n](_square(m, _n), int(k)), is_weak(m)))
+    _triangle(_name)
 
 
 def _square(m: Any, name: str) -> Any:
@@ -499,48 +539,22 @@ def vander(x: Any, N: Any = None, increasing: bool = False) -> Any:
     return make(T["vander"](a.tensor, a.shape[0] if N is None else N, increasing))
 
 
-def _indices(name: str) -> None:
+def _indices(name: str, words: str) -> None:
     theirs = getattr(np, name)
 
-    def run(*args: Any, **kwargs: Any) -> Any:
+    def run(*args: Any) -> Any:
         if any(isinstance(a, float) for a in args):
             raise TypeError("'float' object cannot be interpreted as an integer")
         given = [np.broadcast_to(0, a.shape) if isinstance(a, Array) else a for a in args]
-        kwargs.pop("size", None)
-        return tuple(make(wrap(v)) for v in theirs(*given, **kwargs))
-    _enter(name)(run)
+        return tuple(make(wrap(v)) for v in theirs(*given))
+    _enter(name)(taking(words, run))
 
 
-for _name in ("tril_indices", "triu_indices", "tril_indices_from", "triu_indices_from",
-              "diag_indices", "diag_indices_from"):
-    _indices(_name)
-
-
-@_enter("ix_")
-def ix_(*args: Any) -> Any:
-    found = []
-    for d, a in enumerate(args):
-        x = as_array(a, "ix_")
-        if x.ndim != 1:
-            raise ValueError("Arguments to jax.numpy.ix_ must be 1-dimensional, got shape "
-                             f"{x.shape}")
-        if x.dtype.kind == "b":
-            raise NotImplementedError("Boolean arguments to jax.numpy.ix_ are not implemented")
-        x = x if x.size else x.astype(np.dtype(np.int32))
-        found.append(x.reshape([-1 if i == d else 1 for i in range(len(args))]))
-    return tuple(found)
-
-
-@_enter("fill_diagonal")
-def fill_diagonal(a: Any, val: Any, wrap: bool = False, *, inplace: bool = True) -> Any:
-    """A copy with another diagonal; `inplace=True` is refused."""
-    if inplace:
-        raise NotImplementedError("JAX arrays are immutable, must use inplace=False")
-    x = as_array(a)
-    if x.ndim < 2:
-        raise ValueError("array must be at least 2-d")
-    i = np.arange(min(x.shape))
-    return x.at[(i,) * x.ndim].set(val)
+for _name in ("tril", "triu"):
+    _indices(f"{_name}_indices", "n, k=0, m=None")
+    _indices(f"{_name}_indices_from", "arr, k=0")
+_indices("diag_indices", "n, ndim=2")
+_indices("diag_indices_from", "arr")
 
 
 def shape(a: Any) -> tuple[int, ...]:
@@ -557,4 +571,4 @@ def size(a: Any, axis: Any = None) -> int:
 
 
 NAMES.update(shape=shape, ndim=ndim, size=size)
-__all__ = ["NAMES"]
+__all__ = ["METHODS", "NAMES"]

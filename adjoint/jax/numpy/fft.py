@@ -13,13 +13,14 @@ from adjoint.jax._array import make as _make
 from adjoint.jax._dtypes import default_dtype as _default
 from adjoint.jax._table import floating as _floating
 from adjoint.jax._table import named as _named
+from adjoint.jax._words import placing as _placing
+from adjoint.jax._words import taking as _taking
 
 _NAMES = ("fft ifft rfft irfft hfft ihfft fft2 ifft2 rfft2 irfft2 fftn ifftn rfftn irfftn fftshift "
           "ifftshift").split()
 
 
-def _check(name: str, t: Any, size: Any = None, axis: Any = None, norm: Any = None, **_: Any
-           ) -> None:
+def _check(name: str, t: Any, size: Any, axis: Any, norm: Any) -> None:
     """ValueError, in JAX's words, for axes and sizes that a transform cannot take."""
     own = f"jax.numpy.fft.{name}"
     if name[-1] not in "2n":
@@ -51,23 +52,24 @@ def _check(name: str, t: Any, size: Any = None, axis: Any = None, norm: Any = No
 def _of(name: str) -> Any:
     ours = getattr(_anp.fft, name)
 
-    def run(a: Any, *args: Any, **kwargs: Any) -> Any:
+    def run(a: Any, *args: Any) -> Any:
         if name.endswith("shift"):
             x = _as_array(a, name)
-            return _make(ours(x.tensor, *args, **kwargs)) if x.ndim else x
+            return _make(ours(x.tensor, *args)) if x.ndim else x
         t = _floating(a, name)
-        given = {"size": kwargs.get("n", kwargs.get("s")), "norm": kwargs.get("norm"),
-                 "axis": kwargs.get("axis", kwargs.get("axes"))}
-        _check(name, t, **{**given, **dict(zip(("size", "axis", "norm"), args, strict=False))})
+        _check(name, t, *args)
         half = t.array.dtype.itemsize == 2
-        return _make(ours(t.to(_np.dtype(_np.float32)) if half else t, *args, **kwargs))
-    return _named(run, name, __name__)
+        return _make(ours(t.to(_np.dtype(_np.float32)) if half else t, *args))
+    words = ("x, axes=None" if name.endswith("shift") else "a, s=None, axes=(-2, -1), norm=None"
+             if name[-1] == "2" else "a, s=None, axes=None, norm=None" if name[-1] == "n" else
+             "a, n=None, axis=-1, norm=None")
+    return _named(_taking(words, run), name, __name__)
 
 
 def _frequencies(name: str) -> Any:
-    def run(n: int, d: Any = 1.0, *, dtype: Any = None, device: Any = None) -> Any:
+    def run(n: int, d: Any = 1.0, *, dtype: Any = None) -> Any:
         return _make(_wrap(getattr(_np.fft, name)(n, float(d)).astype(dtype or _default("float"))))
-    return _named(run, name, __name__)
+    return _placing("device")(_named(run, name, __name__))
 
 
 globals().update({name: _of(name) for name in _NAMES})

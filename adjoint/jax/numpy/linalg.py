@@ -12,6 +12,8 @@ from adjoint.jax._array import make as _make
 from adjoint.jax._singular import LINALG as _LINALG
 from adjoint.jax._table import T as _T
 from adjoint.jax._table import floating as _floating
+from adjoint.jax._table import named as _named
+from adjoint.jax._words import taking as _taking
 from adjoint.jax.numpy._products import NAMES as _P
 from adjoint.jax.numpy._reduce import NAMES as _R
 from adjoint.jax.numpy._reduce import axes_of as _axes_of
@@ -342,7 +344,12 @@ def cross(x1: Any, x2: Any, /, *, axis: int = -1) -> Any:
     return _P["cross"](a, b, axis=axis)
 
 
-matmul, tensordot, vecdot = (_P[n] for n in ("matmul", "tensordot", "vecdot"))
+vecdot = _P["vecdot"]
+matmul = _named(_taking("x1, x2, /, *, precision=None, preferred_element_type=None", _P["matmul"]),
+                "matmul", "adjoint.jax.numpy.linalg")
+tensordot = _named(_taking("x1, x2, /, *, axes=2, precision=None, preferred_element_type=None, "
+                           "out_sharding=None", _P["tensordot"]), "tensordot",
+                   "adjoint.jax.numpy.linalg")
 matrix_transpose = _S["matrix_transpose"]
 __all__ = [n for n in dir() if not n.startswith("_") and n not in (
     "Any", "NamedTuple", "annotations")]

@@ -10,7 +10,7 @@ from adjoint.jax import numpy as _jnp
 from adjoint.jax._array import as_array
 from adjoint.jax.numpy import linalg as _l
 
-n: Any = _jnp
+jnp: Any = _jnp
 
 
 def _row(x: Any, name: str) -> Any:
@@ -30,9 +30,9 @@ def circulant(c: Any) -> Any:
 def hankel(c: Any, r: Any = None) -> Any:
     """Constant antidiagonals: the first column is `c`, the last row `r` (by default zeros)."""
     first = as_array(c, "hankel").ravel()
-    last = n.zeros_like(first) if r is None else as_array(r, "hankel").ravel()
+    last = jnp.zeros_like(first) if r is None else as_array(r, "hankel").ravel()
     i, j = np.arange(first.shape[0])[:, None], np.arange(last.shape[0])[None]
-    return n.concatenate([first, last[1:]])[i + j]
+    return jnp.concatenate([first, last[1:]])[i + j]
 
 
 def companion(a: Any) -> Any:
@@ -41,27 +41,27 @@ def companion(a: Any) -> Any:
     if p.shape[0] < 2:
         raise ValueError("The length of `a` along the last axis must be at least 2.")
     p = p if p.dtype.kind in "fc" else p.astype(float)
-    size = p.shape[0] - 1
-    return n.eye(size, k=-1, dtype=p.dtype).at[0].set(-p[1:] / p[0])
+    n = p.shape[0] - 1
+    return jnp.eye(n, k=-1, dtype=p.dtype).at[0].set(-p[1:] / p[0])
 
 
-def convolution_matrix(a: Any, size: int, mode: str = "full") -> Any:
-    """The matrix A with A @ v = convolve(a, v, mode) for v of this size."""
+def convolution_matrix(a: Any, n: int, mode: str = "full") -> Any:
+    """The matrix A with A @ v = convolve(a, v, mode) for v of n entries."""
     row = _row(a, "convolution_matrix")
     if mode not in ("full", "same", "valid"):
         raise ValueError(f"mode must be 'full', 'same' or 'valid', got {mode!r}")
     m = row.shape[0]
-    i = np.arange(m + size - 1)[:, None] - np.arange(size)[None]
-    whole = n.where((i >= 0) & (i < m), row[np.clip(i, 0, m - 1)], n.zeros((), row.dtype))
-    rows = {"full": m + size - 1, "same": max(m, size), "valid": max(m, size) - min(m, size) + 1}
-    start = (m + size - 1 - rows[mode]) // 2
+    i = np.arange(m + n - 1)[:, None] - np.arange(n)[None]
+    whole = jnp.where((i >= 0) & (i < m), row[np.clip(i, 0, m - 1)], jnp.zeros((), row.dtype))
+    rows = {"full": m + n - 1, "same": max(m, n), "valid": max(m, n) - min(m, n) + 1}
+    start = (m + n - 1 - rows[mode]) // 2
     return whole[start:start + rows[mode]]
 
 
 def fiedler(a: Any) -> Any:
     """|a[i] - a[j]|."""
     x = as_array(a, "fiedler")
-    return n.abs(x[..., :, None] - x[..., None, :])
+    return jnp.abs(x[..., :, None] - x[..., None, :])
 
 
 def leslie(f: Any, s: Any) -> Any:
@@ -70,70 +70,66 @@ def leslie(f: Any, s: Any) -> Any:
     if left.shape[-1] != born.shape[-1] - 1:
         raise ValueError(f"The length of s must be one less than the length of f, got {born.shape} "
                          f"and {left.shape}")
-    kind = n.result_type(born, left)
-    out = n.zeros((*born.shape, born.shape[-1]), kind)
+    kind = jnp.result_type(born, left)
+    out = jnp.zeros((*born.shape, born.shape[-1]), kind)
     i = np.arange(left.shape[-1])
     return out.at[..., 0, :].set(born.astype(kind)).at[..., i + 1, i].set(left.astype(kind))
 
 
-def dft(size: int, scale: str | None = None, *, dtype: Any = None) -> Any:
+def dft(n: int, scale: str | None = None, *, dtype: Any = None) -> Any:
     """The matrix of the discrete Fourier transform; scale "sqrtn" or "n"."""
     if scale not in (None, "sqrtn", "n"):
         raise ValueError(f"scale must be None, 'sqrtn', or 'n'; {scale!r} is not valid.")
-    i = np.arange(size)
-    found = np.exp(-2j * np.pi * (i[:, None] * i[None] % max(size, 1)) / max(size, 1))
-    found = found / {None: 1, "sqrtn": math.sqrt(size), "n": size}[scale]
-    return n.asarray(found) if dtype is None else n.asarray(found).astype(dtype)
+    i = np.arange(n)
+    found = np.exp(-2j * np.pi * (i[:, None] * i[None] % max(n, 1)) / max(n, 1))
+    found = found / {None: 1, "sqrtn": math.sqrt(n), "n": n}[scale]
+    return jnp.asarray(found) if dtype is None else jnp.asarray(found).astype(dtype)
 
 
-def hadamard(size: int, dtype: Any = int) -> Any:
-    """Sylvester's matrix of +-1 with orthogonal rows; the size is a power of 2."""
-    if size < 1 or size & (size - 1):
-        raise ValueError(f"n must be a positive power of 2; got {size}.")
+def hadamard(n: int, dtype: Any = int) -> Any:
+    """Sylvester's matrix of +-1 with orthogonal rows; n is a power of 2."""
+    if n < 1 or n & (n - 1):
+        raise ValueError(f"n must be a positive power of 2; got {n}.")
     h = np.ones((1, 1), int)
-    while h.shape[0] < size:
+    while h.shape[0] < n:
         h = np.block([[h, h], [h, -h]])
-    return n.asarray(h).astype(dtype)
+    return jnp.asarray(h).astype(dtype)
 
 
-def helmert(size: int, full: bool = False) -> Any:
+def helmert(n: int, full: bool = False) -> Any:
     """Orthonormal contrasts; `full` adds the row of ones in front."""
-    rows = np.tril(np.ones((size, size)), -1) - np.diag(np.arange(size))
+    rows = np.tril(np.ones((n, n)), -1) - np.diag(np.arange(n))
     rows[0] = 1.0
     rows /= np.sqrt((rows ** 2).sum(1, keepdims=True))
-    return n.asarray(rows if full else rows[1:])
+    return jnp.asarray(rows if full else rows[1:])
 
 
-def pascal(size: int, kind: str | None = None) -> Any:
+def pascal(n: int, kind: str | None = None) -> Any:
     """Binomial coefficients; kind "symmetric", "lower" or "upper"."""
     if kind not in (None, "symmetric", "lower", "upper"):
         raise ValueError(f"Expected kind to be on of: {None, 'symmetric', 'lower', 'upper'}, got "
                          f"{kind!r}")
-    low = n.asarray([[float(math.comb(i, j)) for j in range(size)] for i in range(size)])
-    low = low.reshape(size, size)
+    low = jnp.asarray([[float(math.comb(i, j)) for j in range(n)] for i in range(n)])
+    low = low.reshape(n, n)
     return low if kind == "lower" else low.T if kind == "upper" else low @ low.T
 
 
-def invhilbert(n_: int, exact: bool = False) -> Any:
+def invhilbert(n: int) -> Any:
     """The inverse of Hilbert's matrix: whole numbers, by binomial coefficients."""
-    if exact:
-        raise NotImplementedError("invhilbert with exact=True: its numbers outgrow every dtype")
-    size, c = n_, math.comb
-    return n.asarray(np.array([[
-        (-1) ** (i + j) * (i + j + 1) * c(size + i, size - j - 1) * c(size + j, size - i - 1)
-        * c(i + j, i) ** 2 for j in range(size)] for i in range(size)], float))
+    c = math.comb
+    return jnp.asarray(np.array([[
+        (-1) ** (i + j) * (i + j + 1) * c(n + i, n - j - 1) * c(n + j, n - i - 1)
+        * c(i + j, i) ** 2 for j in range(n)] for i in range(n)], float))
 
 
-def invpascal(size: int, kind: str | None = None, exact: bool = False) -> Any:
+def invpascal(n: int, kind: str | None = None) -> Any:
     """The inverse of Pascal's matrix; kind "symmetric", "lower" or "upper"."""
     if kind not in (None, "symmetric", "lower", "upper"):
         raise ValueError(f"Expected kind to be on of: {None, 'symmetric', 'lower', 'upper'}, got "
                          f"{kind!r}")
-    if exact:
-        raise NotImplementedError("invpascal with exact=True: its numbers outgrow every dtype")
-    low = np.array([[(-1.0) ** (i + j) * math.comb(i, j) for j in range(size)]
-                    for i in range(size)]).reshape(size, size)
-    return n.asarray(low if kind == "lower" else low.T if kind == "upper" else low.T @ low)
+    low = np.array([[(-1.0) ** (i + j) * math.comb(i, j) for j in range(n)]
+                    for i in range(n)]).reshape(n, n)
+    return jnp.asarray(low if kind == "lower" else low.T if kind == "upper" else low.T @ low)
 
 
 def fiedler_companion(a: Any) -> Any:
@@ -142,17 +138,17 @@ def fiedler_companion(a: Any) -> Any:
     if p.ndim != 1:
         raise ValueError(f"Input 'a' must be 1-D array, got shape {p.shape}")
     if p.size <= 2:
-        return -(p[1:] / p[0]).reshape(-1, 1) if p.size == 2 else n.zeros((0, 0), p.dtype)
-    q, size = p / p[0], p.size - 1
-    out = n.zeros((size, size), q.dtype)
+        return -(p[1:] / p[0]).reshape(-1, 1) if p.size == 2 else jnp.zeros((0, 0), p.dtype)
+    q, n = p / p[0], p.size - 1
+    out = jnp.zeros((n, n), q.dtype)
     out = out.at[0, 0].set(-q[1]).at[1, 0].set(1)
-    for r in range(size):                        # pairs of coefficients in the even rows
+    for r in range(n):                        # pairs of coefficients in the even rows
         if r % 2:
             out = out.at[r, r - 2].set(1) if r > 1 else out
             continue
-        for column, value in ((r - 1, -q[r + 1]), (r + 1, -q[r + 2] if r + 1 < size else 0),
+        for column, value in ((r - 1, -q[r + 1]), (r + 1, -q[r + 2] if r + 1 < n else 0),
                               (r + 2, 1)):
-            if 0 <= column < size:
+            if 0 <= column < n:
                 out = out.at[r, column].set(value)
     return out
 
@@ -178,8 +174,8 @@ def solve_sylvester(A: Any, B: Any, C: Any, *, method: str = "schur", tol: float
     if a.ndim != 2 or b.ndim != 2 or c.shape != (a.shape[0], b.shape[0]):
         raise ValueError("Incompatible shapes for Sylvester equation:\n"
                          f"A: {a.shape}\nB: {b.shape}\nC: {c.shape}")
-    system = n.kron(a, n.eye(b.shape[0], dtype=b.dtype)) + n.kron(
-        n.eye(a.shape[0], dtype=a.dtype), b.T)
+    system = jnp.kron(a, jnp.eye(b.shape[0], dtype=b.dtype)) + jnp.kron(
+        jnp.eye(a.shape[0], dtype=a.dtype), b.T)
     return _l.solve(system, c.ravel()).reshape(c.shape)
 
 

@@ -9,6 +9,7 @@ import numpy as np
 from adjoint import func as _func
 from adjoint.jax._array import as_array
 from adjoint.jax._table import T, elementwise
+from adjoint.jax._words import form, taking
 
 Code = Callable[..., Any]
 SINGLES = ("float32", "float64")
@@ -34,12 +35,13 @@ def real(name: str, run: Any, words: str = "", kinds: tuple[str, ...] = ()) -> A
 
 def _narrow(found: Any, kinds: tuple[str, ...]) -> Any:
     """The function, with TypeError for an operand of another dtype than these."""
-    def call(x: Any, *args: Any) -> Any:
+    def call(x: Any) -> Any:
         a = as_array(x, found.__name__)
         if a.dtype.name not in kinds:
             raise TypeError(f"x.dtype={a.dtype.name} is not supported, see docstring for supported "
                             "types.")
-        return found(a, *args)
+        return found(a)
+    call = taking(form(found.__module__, found.__name__), call)
     call.__name__ = call.__qualname__ = found.__name__
     call.__module__, call.__doc__ = found.__module__, found.__doc__
     return call

@@ -53,29 +53,32 @@ def cholesky(a: Any, lower: bool = False, overwrite_a: bool = False, check_finit
     return _l.cholesky(a, upper=not lower)
 
 
-def cho_factor(a: Any, lower: bool = False, **_: Any) -> Any:
+def cho_factor(a: Any, lower: bool = False, overwrite_a: bool = False, check_finite: bool = True
+               ) -> Any:
     """(factor, lower)."""
     return cholesky(a, lower), lower
 
 
-def cho_solve(c_and_lower: Any, b: Any, **_: Any) -> Any:
+def cho_solve(c_and_lower: Any, b: Any, overwrite_b: bool = False, check_finite: bool = True
+              ) -> Any:
     """x with A x = b, from the factor of A."""
     c, lower = c_and_lower
     y = solve_triangular(c, b, trans=0 if lower else 2, lower=lower)
     return solve_triangular(c, y, trans=2 if lower else 0, lower=lower)
 
 
-def det(a: Any, **_: Any) -> Any:
+def det(a: Any, overwrite_a: bool = False, check_finite: bool = True) -> Any:
     """`jax.scipy.linalg.det`."""
     return _l.det(a)
 
 
-def inv(a: Any, **_: Any) -> Any:
+def inv(a: Any, overwrite_a: bool = False, check_finite: bool = True) -> Any:
     """`jax.scipy.linalg.inv`."""
     return _l.inv(a)
 
 
-def svd(a: Any, full_matrices: bool = True, compute_uv: bool = True, **_: Any) -> Any:
+def svd(a: Any, full_matrices: bool = True, compute_uv: bool = True, overwrite_a: bool = False,
+        check_finite: bool = True, lapack_driver: str = "gesdd") -> Any:
     """`jax.scipy.linalg.svd`."""
     found = _l.svd(a, full_matrices, compute_uv)
     return tuple(found) if compute_uv else found
@@ -124,7 +127,8 @@ def solve(a: Any, b: Any, lower: bool = False, overwrite_a: bool = False, overwr
 
 
 def solve_triangular(a: Any, b: Any, trans: Any = 0, lower: bool = False,
-                     unit_diagonal: bool = False, **_: Any) -> Any:
+                     unit_diagonal: bool = False, overwrite_b: bool = False, debug: Any = None,
+                     check_finite: bool = True) -> Any:
     """x with op(a) x = b for a triangular matrix; trans 1, "T" transposes, 2, "C" conjugates."""
     if trans not in (0, "N", 1, "T", 2, "C"):
         raise ValueError(f"Invalid 'trans' value {trans}")
@@ -154,7 +158,7 @@ def expm(A: Any, *, upper_triangular: bool = False, max_squarings: int = 16) -> 
     return _make(_T["where"](far, t.new_full((), float("nan")), _LINALG["matrix_exp"](t)))
 
 
-def lu_factor(a: Any, **_: Any) -> Any:
+def lu_factor(a: Any, overwrite_a: bool = False, check_finite: bool = True) -> Any:
     """(factors in one matrix, pivots)."""
     return tuple(_lu(_make(_floating(a, "lu")))[:2])
 
@@ -178,7 +182,8 @@ def lu_solve(lu_and_piv: Any, b: Any, trans: int = 0, overwrite_b: bool = False,
     return _make(x.squeeze(-1) if vector else x)
 
 
-def lu(a: Any, permute_l: bool = False, **_: Any) -> Any:
+def lu(a: Any, permute_l: bool = False, overwrite_a: bool = False, check_finite: bool = True
+       ) -> Any:
     """(P, L, U), or (P L, U)."""
     p, low, up = _LINALG["lu"](_floating(a, "lu"))
     return (_make(_T["matmul"](p, low)), _make(up)) if permute_l else tuple(map(_make, (p, low,

@@ -175,9 +175,10 @@ def factorial(n: Any, exact: bool = False) -> Any:
     return _n.where(a < 0, 0.0, _n.exp(gammaln(a + 1)))
 
 
-def comb(N: Any, k: Any, exact: bool = False, repetition: bool = False) -> Any:
-    """Binomial coefficients."""
+def comb(N: Any, k: Any, *, repetition: bool = False) -> Any:
+    """Binomial coefficients; with repetition those of N + k - 1."""
     n, m = _floats("comb", N, k)
+    n = n + m - 1 if repetition else n
     found = _n.exp(gammaln(n + 1) - gammaln(m + 1) - gammaln(n - m + 1))
     return _n.where((m >= 0) & (n >= m), found, 0.0)
 

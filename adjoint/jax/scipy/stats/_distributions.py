@@ -1,6 +1,7 @@
 """Distributions by their log-densities and distribution functions: the rest follows."""
 from __future__ import annotations
 
+import inspect
 import math
 from types import ModuleType
 from typing import Any
@@ -21,6 +22,14 @@ def _floats(*xs: Any) -> Any:
     return tuple(make(t, weak) for t in ts)
 
 
+def _after(g: Any, f: Any) -> Any:
+    """g(f(...)), with the parameters of f."""
+    def run(*args: Any, **kwargs: Any) -> Any:
+        return g(f(*args, **kwargs))
+    run.__signature__ = inspect.signature(f)     # type: ignore[attr-defined]  # of the function
+    return run
+
+
 def _enter(name: str, **functions: Any) -> ModuleType:
     """A module of a distribution: pdf of logpdf, cdf of logcdf, sf of cdf, where they are not
     given."""
@@ -28,12 +37,12 @@ def _enter(name: str, **functions: Any) -> ModuleType:
     f = dict(functions)
     for log, plain in (("logpdf", "pdf"), ("logpmf", "pmf"), ("logcdf", "cdf"), ("logsf", "sf")):
         if log in f and plain not in f:
-            f[plain] = lambda *a, _f=f[log], **k: n.exp(_f(*a, **k))
+            f[plain] = _after(n.exp, f[log])
         elif plain in f and log not in f:
-            f[log] = lambda *a, _f=f[plain], **k: n.log(_f(*a, **k))
+            f[log] = _after(n.log, f[plain])
     if "cdf" in f and "sf" not in f:
-        f["sf"] = lambda *a, _f=f["cdf"], **k: 1 - _f(*a, **k)
-        f["logsf"] = lambda *a, _f=f["sf"], **k: n.log(_f(*a, **k))
+        f["sf"] = _after(lambda y: 1 - y, f["cdf"])
+        f["logsf"] = _after(n.log, f["sf"])
     for key, function in f.items():
         setattr(made, key, function)
     MODULES[name] = made
@@ -160,9 +169,9 @@ def _logistic_cdf(x: Any, loc: Any = 0, scale: Any = 1) -> Any:
 
 
 _enter("logistic", logpdf=_logistic_logpdf, cdf=_logistic_cdf,
-       ppf=lambda q, loc=0, scale=1: s.logit(q) * scale + loc,
+       ppf=lambda x, loc=0, scale=1: s.logit(x) * scale + loc,
        sf=lambda x, loc=0, scale=1: s.expit(-(n.asarray(x) - loc) / scale),
-       isf=lambda q, loc=0, scale=1: -s.logit(q) * scale + loc)
+       isf=lambda x, loc=0, scale=1: -s.logit(x) * scale + loc)
 
 
 def _gumbel_r_logpdf(x: Any, loc: Any = 0, scale: Any = 1) -> Any:
@@ -313,8 +322,7 @@ def _pareto_ppf(q: Any, b: Any, loc: Any = 0, scale: Any = 1) -> Any:
 
 
 _enter("pareto", logpdf=_pareto_logpdf, logsf=_pareto_logsf, ppf=_pareto_ppf,
-       sf=lambda *a, **k: n.exp(_pareto_logsf(*a, **k)),
-       cdf=lambda *a, **k: -n.expm1(_pareto_logsf(*a, **k)),
+       sf=_after(n.exp, _pareto_logsf), cdf=_after(lambda y: -n.expm1(y), _pareto_logsf),
        logcdf=_pareto_logcdf)
 
 
