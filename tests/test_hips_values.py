@@ -13,7 +13,7 @@ from adjoint.hips import numpy as anp
 from adjoint.hips import scipy as hips_scipy
 from adjoint.hips import test_util as checks
 from adjoint.hips.box import getval
-from adjoint.hips.extend import vspace
+from adjoint.hips.extend import defjvp, defvjp, primitive, vspace
 from adjoint.hips.misc.flatten import flatten
 from adjoint.hips.misc.optimizers import adam, rmsprop, sgd
 from adjoint.hips.misc.tracers import const_graph
@@ -162,3 +162,104 @@ def test_select_has_the_dtype_of_all_its_choices() -> None:
         want = np.select([x > 0.5], [choice], default)
         found = anumpy.select([x > 0.5], [tensor(choice)], default)
         assert found.numpy().dtype == want.dtype and found.tolist() == want.tolist()
+
+
+def test_tangents_of_complex_primitives() -> None:
+    """By rules of either kind, the tangent is that of the function, not its conjugate."""
+    cube, cubed = primitive(lambda z: z ** 3), primitive(lambda z: z ** 3)
+    defvjp(cube, lambda ans, z: lambda g: g * 3 * z ** 2)
+    defjvp(cubed, lambda g, ans, z: g * 3 * z ** 2)
+    z, d = np.array([0.7 + 0.4j, -1j]), np.array([0.3 - 0.2j, 1.0 + 0j])
+    for f in (cube, cubed):
+        np.testing.assert_allclose(hips.make_jvp(f)(z)(d)[1], 3 * z ** 2 * d)
+    pytest.importorskip("scipy")
+    gamma = hips_scipy.special.gamma
+    np.testing.assert_allclose(hips.make_jvp(gamma)(z)(d)[1], (
+        gamma(z + 1e-6 * d) - gamma(z - 1e-6 * d)) / 2e-6, rtol=1e-8)
+
+
+@pytest.mark.parametrize("f", [
+    lambda x, out: anp.add(x, x * x, out=out), lambda x, out: anp.sum(x, axis=0, out=out),
+    lambda x, out: anp.exp(x, out), lambda x, out: anp.multiply(x, 2.0, out=(out,))])
+def test_out_holds_the_values_and_the_result_the_derivative(f: Any) -> None:
+    x = np.array([[0.3, 0.7]]) if f.__code__.co_consts[-1] == ("axis", "out") else (
+        np.array([0.3, 0.7]))
+    for kind in (np.float64, np.float32):
+        out, want = np.zeros(2, kind), np.zeros(2, kind)
+        pull, y = hips.make_vjp(lambda v, out=out: f(v, out))(x)
+        f(x, want)
+        assert y.dtype == kind and y.tolist() == out.tolist() == want.tolist()
+        slope = (f(x + 1e-6, np.zeros(2)) - f(x - 1e-6, np.zeros(2))) / 2e-6
+        np.testing.assert_allclose(np.ravel(pull(np.ones(2, kind))), slope, rtol=1e-6)
+    with pytest.raises(TypeError, match="return arrays must be of ArrayType"):
+        hips.grad(lambda v: anp.sum(anp.exp(v, out=[0.0, 0.0])))(np.ones(2))
+
+
+def test_python_numbers_take_the_dtype_of_what_they_meet() -> None:
+    a, kinds = np.ones(3, np.float32), []
+    for f in (lambda s: a * s, lambda s: s / a, lambda s: anp.hypot(a, s), lambda s: anp.add(s, a)):
+        for x, kind in ((0.5, np.float32), (np.float64(0.5), np.float64),
+                        (np.array(0.5), np.float64)):
+            pull, y = hips.make_vjp(f)(x)
+            assert y.dtype == np.asarray(f(x)).dtype == kind
+            assert pull(y).dtype == np.float64
+    hips.grad(lambda s: (kinds.append(type(s._value)), s * s)[1])(0.5)
+    hips.grad(hips.grad(lambda s: (kinds.append((s * a).dtype), s * s)[1]))(0.5)
+    assert kinds == [float, np.float32]
+    assert hips.make_vjp(lambda s: a * (s * 2))(0.5)[1].dtype == np.float64
+
+
+def test_scipy_without_rules_is_refused_by_name() -> None:
+    """A box is never taken for an object: the derivative would be lost."""
+    pytest.importorskip("scipy")
+    la, sp = hips_scipy.linalg, hips_scipy.special
+    for f in (lambda x: anp.sum(la.block_diag(x, x)), la.det, lambda x: sp.zeta(x[0, 0] + 1, 2.0),
+              lambda x: sp.diric(x[0, 0], 3)):
+        for run in (hips.grad(f), lambda x, f=f: hips.make_jvp(f)(x)(x)):
+            with pytest.raises(NotImplementedError, match="not defined"):
+                run(np.eye(2) * 2)
+    assert la.block_diag(M, M).shape == (6, 8) and la.toeplitz is not None
+    assert hips.grad(lambda q: sp.zeta(2.0, q))(1.5) == pytest.approx(-2 * sp.zeta(3.0, 1.5))
+    z = np.array([[1 + 2j, -0.5j]])
+    assert hips.make_vjp(la.norm)(z)[0](1.0) == pytest.approx(z.conj() / la.norm(z))
+    for f in (sp.softmax, sp.log_softmax):
+        for axis in (None, 0, -1):
+            checks.check_grads(lambda x, f=f, axis=axis: f(x, axis=axis))(M)
+    checks.check_grads(sp.erf, order=1)(z)
+    checks.check_grads(sp.erfc, order=1)(z)
+
+
+@pytest.mark.parametrize("a, kwargs", [
+    (np.array([1000.0, 0.0]), {"b": np.array([0.0, 1.0])}),
+    (np.array([0.3, 2.0]), {"b": -1.0, "return_sign": True}),
+    (np.array([0.3, 2.0]), {"b": 0.0, "return_sign": True}),
+    (np.array([[1 + 2j, -0.5 + 1j]]), {"return_sign": True, "axis": 1})])
+def test_logsumexp_as_scipy(a: Any, kwargs: Any) -> None:
+    special = pytest.importorskip("scipy.special")
+    with np.errstate(divide="ignore"):
+        ours, want = (m.logsumexp(a, **kwargs) for m in (hips_scipy.special, special))
+    for mine, theirs in zip(np.atleast_1d(ours), np.atleast_1d(want), strict=True):
+        np.testing.assert_allclose(mine, theirs)
+
+
+def test_variances_and_scans_of_other_kinds() -> None:
+    z = np.array([[1 + 2j, -0.5j, np.nan], [2.0, 1j, 3 - 1j]])
+    for name in ("nanvar", "nanstd", "nanmean"):
+        for kwargs in ({}, {"axis": 1, "keepdims": True}):
+            f = getattr(anp, name)
+            value = hips.make_vjp(lambda v, f=f, kwargs=kwargs: f(v, **kwargs))(z)[1]
+            want = np.asarray(getattr(np, name)(z, **kwargs))
+            np.testing.assert_allclose(value, want, rtol=1e-6)
+            assert np.asarray(value).dtype == want.dtype
+    checks.check_grads(lambda v: anp.nanstd(v, axis=0), order=1)(z[:, :2])
+    assert hips.make_vjp(lambda v: anp.nanmean(v, dtype=np.float32))(M)[1].dtype == np.float32
+    for f in (anp.cumsum, anp.cumprod):
+        assert hips.make_vjp(lambda v, f=f: f(v, axis=0))(np.array(0.5))[1].shape == (1,)
+    for kwargs in ({"axis": -1}, {"dtype": np.float32}, {"retstep": True}, {"endpoint": False}):
+        def grid(v: Any, kwargs: Any = kwargs) -> Any:
+            return anp.linspace(v, v * v, 4, **kwargs)
+        value, want = hips.make_vjp(grid)(M[0])[1], grid(M[0])
+        for mine, theirs in zip(*[v if isinstance(v, tuple) else (v,) for v in (value, want)],
+                                strict=True):
+            np.testing.assert_allclose(mine, theirs, rtol=1e-6)
+            assert mine.dtype == theirs.dtype

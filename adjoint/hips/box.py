@@ -49,17 +49,19 @@ def tracing() -> Iterator[None]:
 class Box:
     """An array under a transform. `_value` is the plain array of it."""
 
-    __slots__ = ("tensor",)
+    __slots__ = ("tensor", "weak")
     __array_ufunc__: Any = None       # NumPy's arrays leave `array * box` to the box
     type_mappings: dict[type, type] = {}      # of types, the class of their boxes in a graph
     types: set[type] = set()
 
     def __init__(self, tensor: Tensor) -> None:
         self.tensor = tensor
+        self.weak = False             # a Python number, which takes the dtype of what it meets
 
     @property
     def _value(self) -> Any:
-        return plain(self.tensor)
+        found = plain(self.tensor)
+        return found.item() if self.weak else found
 
     @classmethod
     def register(cls, value_type: type) -> None:
@@ -124,6 +126,16 @@ def raised(x: Any) -> Any:
     return x
 
 
+def boxed_like(tensors: Any, values: Any) -> Any:
+    """Tensors in a tree as the boxes of these values: those of Python numbers are weak."""
+    leaves, spec = flatten(tensors)
+    boxes = list(map(raised, leaves))
+    for box, v in zip(boxes, flatten(values)[0], strict=True):
+        if isinstance(box, Box):
+            box.weak = v.weak if isinstance(v, Box) else type(v) in (float, complex)
+    return unflatten(boxes, spec)
+
+
 def holds_box(x: Any) -> bool:
     """True if there is a box among the leaves."""
     if isinstance(x, (list, tuple)):
@@ -146,6 +158,16 @@ def recorded(fun: F) -> F:
     return call
 
 
+def _written(out: Any, found: Any) -> Any:
+    """What a call with `out=` gives: its result in the dtype of `out`, which holds the values."""
+    (target,) = out if isinstance(out, tuple) else (out,)
+    if not isinstance(target, np.ndarray):
+        raise TypeError(f"return arrays must be of ArrayType, got {type(target).__name__}")
+    np.copyto(target, getval(found), casting="same_kind")
+    same = not isinstance(found, ArrayBox) or found.dtype == target.dtype
+    return found if same else found.astype(target.dtype)
+
+
 def on_arrays(theirs: F, ours: F | None = None, whole: F | None = None) -> F:
     """A function of arrays and boxes: `theirs` on arrays, `ours` on the tensors of boxes (default:
     theirs, where tensors answer NumPy's protocols).
@@ -154,8 +176,9 @@ def on_arrays(theirs: F, ours: F | None = None, whole: F | None = None) -> F:
     """
     run = ours or theirs
 
-    def own(*args: Any, **kwargs: Any) -> Any:
-        return raised(run(*map(lower, args), **{k: lower(v) for k, v in kwargs.items()}))
+    def own(*args: Any, out: Any = None, **kwargs: Any) -> Any:
+        found = raised(run(*map(lower, args), **{k: lower(v) for k, v in kwargs.items()}))
+        return found if out is None else _written(out, found)
 
     @wraps(theirs, updated=())
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -271,11 +294,13 @@ def arithmetic(ufunc: Any) -> F:
         kinds: set[Any] = set()
         weak: list[int] = []
         boxed = False
+        if len(args) > ufunc.nin:
+            args, kwargs = args[:ufunc.nin], {**kwargs, "out": args[ufunc.nin:]}
         for a in args:
             if type(a) is ArrayBox:
                 boxed = True
-                a = a.tensor
-                kinds.add(a.array.dtype)
+                is_weak, a = a.weak, a.tensor
+                kinds.add(a.array.dtype.type(1).item() if is_weak else a.array.dtype)
             elif isinstance(a, (np.ndarray, np.generic, list, tuple)) and not holds_box(a):
                 a = np.asarray(a)
                 kinds.add(a.dtype)

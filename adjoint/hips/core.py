@@ -16,7 +16,17 @@ from adjoint.base.tree import flatten, tree_map, unflatten
 from adjoint.core.tensor import Tensor, wrap
 from adjoint.func import jvp as _jvp
 from adjoint.func import vjp as _vjp
-from adjoint.hips.box import Box, getval, holds_box, isbox, leaves_of, lower, raised, tracing
+from adjoint.hips.box import (
+    Box,
+    boxed_like,
+    getval,
+    holds_box,
+    isbox,
+    leaves_of,
+    lower,
+    raised,
+    tracing,
+)
 from adjoint.hips.extend import (
     JVPNode,
     SparseObject,
@@ -58,10 +68,10 @@ class _Independent(TypeError):
         self.value = value
 
 
-def _on_tensors(fun: F) -> F:
+def _on_tensors(fun: F, at: Any) -> F:
     def run(x: Any) -> Any:
         with tracing():
-            y = fun(_array(x))
+            y = fun(boxed_like(x, at))
         if not holds_box(y):
             warnings.warn("Output seems independent of input.", stacklevel=2)
         leaves, spec = flatten(lower(y))
@@ -108,7 +118,7 @@ def make_vjp(fun: F, x: Any) -> tuple[F, Any]:
     if type(x) in Box.type_mappings and type(x) not in KNOWN:
         return gradient_in_graph(fun, x)
     try:
-        value, pull = _vjp(_on_tensors(fun), leaves_of(x))
+        value, pull = _vjp(_on_tensors(fun, x), leaves_of(x))
     except _Independent as found:          # (a truth value, a shape, a word)
         return lambda g: vspace(x).zeros(), found.value
 
@@ -123,7 +133,7 @@ def make_jvp(fun: F, x: Any) -> F:
     point = leaves_of(x)
 
     def run(v: Any) -> Any:
-        value, tangent = _jvp(_on_tensors(fun), (point,), (_like(v, point),))
+        value, tangent = _jvp(_on_tensors(fun, x), (point,), (_like(v, point),))
         return _array(value), _array(tangent)
     return run
 

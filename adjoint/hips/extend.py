@@ -6,7 +6,7 @@ functions of arrays and boxes, so derivatives of any order come from them.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import update_wrapper
+from functools import cache, update_wrapper
 from typing import Any
 
 import numpy as np
@@ -81,7 +81,7 @@ class primitive:
 
 def _conj(x: Any) -> Any:
     """Cotangents follow df/dx + i df/dy below, its conjugate above."""
-    return x.conj_physical() if isinstance(x, Tensor) and x.is_complex() else x
+    return (x.conj_physical() if x.is_complex() else x) if isinstance(x, Tensor) else np.conj(x)
 
 
 class _Call(Rule):
@@ -128,7 +128,7 @@ class _Call(Rule):
         flat: list[Any] = []
         for ct, spec in zip(full, self.spec.children, strict=True):
             flat += [None] * spec.leaves if ct is None else flatten(ct)[0]
-        return [zeros_like_value(p) if flat[i] is None else _fit(flat[i], p)
+        return [zeros_like_value(p) if flat[i] is None else _fit(_conj(lower(flat[i])), p)
                 for i, p in zip(self.places, primals, strict=True)]
 
     def _push(self, primals: Any, tangents: Any) -> Any:
@@ -151,7 +151,7 @@ class _Call(Rule):
 def _fit(value: Any, like: Any) -> Any:
     """What a rule returned, in the dtype of the tensor it belongs to."""
     value = lower(value)
-    t = _conj(value if isinstance(value, Tensor) else wrap(np.asarray(value)))
+    t = value if isinstance(value, Tensor) else wrap(np.asarray(value))
     kind = like.array.dtype
     if t.array.dtype == kind:
         return t
@@ -243,6 +243,23 @@ def defjvp_argnums(fun: Any, jvpmaker: F) -> None:
 def def_linear(fun: Any) -> None:
     """The function is linear in every argument: its tangent is its value at the tangent."""
     defjvp_argnum(fun, lambda i, g, ans, args, kwargs: fun(*args[:i], g, *args[i + 1:], **kwargs))
+
+
+def unruled(theirs: Any) -> F:
+    """The `__getattr__` of a module that hands on the names of another: its functions refuse boxes
+    where a derivative is asked for, by name, rather than take them for objects. Ufuncs and
+    classes are as they are."""
+    @cache
+    def find(name: str) -> Any:
+        found = getattr(theirs(), name)
+        as_it_is = isinstance(found, (type, np.ufunc)) or not callable(found)
+        return found if as_it_is else primitive(found)
+
+    def get(name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return find(name)
+    return get
 
 
 def notrace_primitive(fun: F) -> F:

@@ -147,17 +147,18 @@ _nan_fold("nanmin", amin, math.inf)
 @like("nanmean")
 def nanmean(a: Any, axis: Any = None, dtype: Any = None, out: Any = None,
             keepdims: bool = False) -> Any:
-    x = as_tensor(a)
-    return total(_filled(x, 0.0), axis, dtype, out, keepdims) / _count(x, axis, keepdims)
+    x = _inexact(a, dtype)
+    return total(_filled(x, 0.0), axis, None, out, keepdims) / _count(x, axis, keepdims)
 
 
 @like("nanvar")
 def nanvar(a: Any, axis: Any = None, dtype: Any = None, out: Any = None, ddof: float = 0,
            keepdims: bool = False) -> Any:
-    x = as_tensor(a)
+    x = _inexact(a, dtype)
     off = _filled(x, 0.0) - nanmean(x, axis, keepdims=True)
     off = F["where"](F["isnan"](x), x.new_zeros(()), off)
-    return total(off * off, axis, dtype, out, keepdims) / (_count(x, axis, keepdims) - ddof)
+    square = off.real ** 2 + off.imag ** 2 if x.is_complex() else off * off
+    return total(square, axis, None, out, keepdims) / (_count(x, axis, keepdims).real - ddof)
 
 
 @like("nanstd")
@@ -205,8 +206,9 @@ def _scan(name: str, fill: float | None = None) -> Callable[..., Any]:
     def run(a: Any, axis: Any = None, dtype: Any = None, out: Any = None) -> Any:
         refuse_out(name, out)
         x = as_tensor(a) if fill is None else _filled(as_tensor(a), fill)
-        x = x if dtype is None else x.to(np.dtype(dtype))
-        return F[name](x.reshape(-1), 0) if axis is None else F[name](x, one_axis(x, axis))
+        x, flat = x if dtype is None else x.to(np.dtype(dtype)), axis is None
+        axis = 0 if flat else one_axis(x, axis)
+        return F[name](x.reshape(-1) if flat or not x.ndim else x, axis)
     return run
 
 

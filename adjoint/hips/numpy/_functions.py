@@ -57,14 +57,18 @@ def concatenate_args(axis: int, *args: Any) -> Any:
     return concatenate(args, axis)
 
 
-def linspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True, **kwargs: Any) -> Any:
+def linspace(start: Any, stop: Any, num: int = 50, endpoint: bool = True, retstep: bool = False,
+             dtype: Any = None, axis: int = 0) -> Any:
     """`numpy.linspace`; the ends may be boxes."""
     if not holds_box([start, stop]):
-        return np.linspace(start, stop, num, endpoint, **kwargs)
+        theirs: Any = np.linspace
+        return theirs(start, stop, num, endpoint, retstep, dtype, axis)
     start, stop = [arithmetic(np.multiply)(1.0, v) for v in (start, stop)]
     steps = np.arange(num) / max(num - endpoint, 1)
     grid = steps.reshape(-1, *[1] * max(ndim(start), ndim(stop)))
-    return start + grid * (stop - start)
+    y = on_arrays(np.moveaxis)(start + grid * (stop - start), 0, axis)
+    y = y if dtype is None else y.astype(dtype)
+    return (y, (stop - start) / max(num - endpoint, 1)) if retstep else y
 
 
 def full(shape: Any, fill_value: Any, dtype: Any = None, **kwargs: Any) -> Any:

@@ -1,6 +1,7 @@
 """`autograd.scipy.linalg`: solvers and functions of matrices; other names are SciPy's own."""
 from __future__ import annotations
 
+from importlib import import_module as _import_module
 from typing import Any
 
 import numpy as _onp
@@ -14,6 +15,7 @@ from adjoint.hips.box import recorded as _recorded
 from adjoint.hips.extend import defjvp as _defjvp
 from adjoint.hips.extend import defvjp as _defvjp
 from adjoint.hips.extend import primitive as _primitive
+from adjoint.hips.extend import unruled as _unruled
 from adjoint.ops.api_decompose import LINALG as _LINALG
 
 
@@ -39,6 +41,12 @@ def solve_triangular(a: Any, b: Any, trans: Any = 0, lower: bool = False,
 def expm(A: Any) -> Any:
     """The exponential of a matrix."""
     return _raised(_LINALG["matrix_exp"](_tensor(A)))
+
+
+def norm(a: Any, ord: Any = None, axis: Any = None, keepdims: bool = False,
+         check_finite: bool = True) -> Any:
+    """A norm of a vector or matrix, as `numpy.linalg.norm`."""
+    return _np.linalg.norm(a, ord, axis, keepdims)
 
 
 def solve_banded(l_and_u: tuple[int, int], ab: Any, b: Any, **_: Any) -> Any:
@@ -77,11 +85,7 @@ _defjvp(solve_sylvester, lambda g, x, a, b, q: solve_sylvester(a, b, -_np.dot(g,
         lambda g, x, a, b, q: solve_sylvester(a, b, g))
 
 
-def __getattr__(name: str) -> Any:
-    if name.startswith("__"):
-        raise AttributeError(name)
-    import scipy.linalg
-    return getattr(scipy.linalg, name)
+__getattr__ = _unruled(lambda: _import_module("scipy.linalg"))
 
 
 def __dir__() -> list[str]:
@@ -89,4 +93,4 @@ def __dir__() -> list[str]:
     return sorted({*dir(scipy.linalg), *globals()})
 
 
-__all__ = ["expm", "solve_banded", "solve_sylvester", "solve_triangular", "sqrtm"]
+__all__ = ["expm", "norm", "solve_banded", "solve_sylvester", "solve_triangular", "sqrtm"]

@@ -5,6 +5,7 @@ Those that this package has are its own; the rest are SciPy's, with rules.
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib import import_module as _import_module
 from typing import Any
 
 import numpy as _onp
@@ -19,6 +20,7 @@ from adjoint.hips.box import recorded as _recorded
 from adjoint.hips.extend import defjvp as _defjvp
 from adjoint.hips.extend import defvjp as _defvjp
 from adjoint.hips.extend import primitive as _primitive
+from adjoint.hips.extend import unruled as _unruled
 from adjoint.ops.special import SPECIAL as _SPECIAL
 
 F = Callable[..., Any]
@@ -41,10 +43,10 @@ def _own(name: str, ours: str) -> F:
     return _recorded(run)
 
 
-erf, erfc, erfinv, expit, logit = (_own(n, n) for n in "erf erfc erfinv expit logit".split())
+erfinv, expit, logit = (_own(n, n) for n in "erfinv expit logit".split())
 i0, i1, gammaln = (_own(n, n) for n in "i0 i1 gammaln".split())
 i0e, i1e, ndtr, ndtri, log_ndtr = (_own(n, n) for n in "i0e i1e ndtr ndtri log_ndtr".split())
-xlogy, xlog1py, entr, zeta = (_own(n, n) for n in "xlogy xlog1py entr zeta".split())
+xlogy, xlog1py, entr = (_own(n, n) for n in "xlogy xlog1py entr".split())
 j0, j1, y0, y1 = (_own(n, f"bessel_{n}") for n in "j0 j1 y0 y1".split())
 
 
@@ -66,14 +68,26 @@ def multigammaln(a: Any, d: int) -> Any:
 def logsumexp(a: Any, axis: Any = None, b: Any = 1.0, keepdims: bool = False,
               return_sign: bool = False) -> Any:
     """log sum b exp(a) along the axes, without overflow."""
-    top = _onp.amax(_np.array(_getval(a)), axis=axis, keepdims=True)
+    at, none = _np.array(_getval(a)), _np.array(_getval(b)) == 0
+    top = _onp.amax(_onp.where(none, -_onp.inf, at.real), axis=axis, keepdims=True)
     top = _onp.where(_onp.isfinite(top), top, 0.0)
+    a = _np.where(none, top, a) if none.any() else a         # (what b leaves out may overflow)
     total = _np.sum(b * _np.exp(a - top), axis=axis, keepdims=keepdims)
     top = top if keepdims else _onp.squeeze(top, axis=axis)
     if return_sign:
-        sign = _np.sign(total)
-        return _np.log(sign * total) + top, sign
+        size = _np.abs(total)
+        return _np.log(size) + top, total / _np.where(size == 0, 1.0, size)
     return _np.log(total) + top
+
+
+def log_softmax(x: Any, axis: Any = None) -> Any:
+    """log(softmax(x)), without overflow."""
+    return x - logsumexp(x, axis, keepdims=True)
+
+
+def softmax(x: Any, axis: Any = None) -> Any:
+    """exp(x) over its sum along the axes."""
+    return _np.exp(log_softmax(x, axis))
 
 
 # ------------------------------------------------------------------ SciPy's code with rules
@@ -110,9 +124,9 @@ def _theirs(name: str, *slopes: Any) -> Any:
     return elementwise(name, run, *slopes)
 
 
-def _digamma(name: str) -> F:
-    """This package's function; of complex numbers SciPy's, of which polygamma refuses the slope."""
-    real, theirs = _own(name, "digamma"), _theirs(name, lambda y, x: polygamma(1, x))
+def _of_both(name: str, ours: str, slope: F) -> F:
+    """This package's function; of complex numbers SciPy's, with that slope."""
+    real, theirs = _own(name, ours), _theirs(name, slope)
 
     def run(x: Any) -> Any:
         return (theirs if _np.iscomplexobj(_getval(x)) else real)(x)
@@ -121,7 +135,11 @@ def _digamma(name: str) -> F:
     return run
 
 
-psi, digamma = _digamma("psi"), _digamma("digamma")
+_BELL = 2 / _onp.sqrt(_onp.pi)
+erf = _of_both("erf", "erf", lambda y, x: _BELL * _np.exp(-x ** 2))
+erfc = _of_both("erfc", "erfc", lambda y, x: -_BELL * _np.exp(-x ** 2))
+psi, digamma = (_of_both(n, "digamma", lambda y, x: polygamma(1, x)) for n in ("psi", "digamma"))
+zeta: Any = _theirs("zeta", None, lambda y, s, q: -s * zeta(s + 1, q))
 gamma = _theirs("gamma", lambda y, x: y * psi(x))
 rgamma = _theirs("rgamma", lambda y, x: -y * psi(x))
 gammasgn = _theirs("gammasgn", lambda y, x: _np.zeros(_np.shape(x)))
@@ -147,11 +165,7 @@ ive: Any = _theirs("ive", _flat,
                    lambda y, n, x: (ive(n - 1, x) + ive(n + 1, x)) / 2 - y * _np.sign(x))
 
 
-def __getattr__(name: str) -> Any:
-    if name.startswith("__"):
-        raise AttributeError(name)
-    import scipy.special
-    return getattr(scipy.special, name)
+__getattr__ = _unruled(lambda: _import_module("scipy.special"))
 
 
-__all__ = ["logsumexp", "multigammaln", "polygamma"]
+__all__ = ["log_softmax", "logsumexp", "multigammaln", "polygamma", "softmax"]
