@@ -263,3 +263,11 @@ def test_variances_and_scans_of_other_kinds() -> None:
                                 strict=True):
             np.testing.assert_allclose(mine, theirs, rtol=1e-6)
             assert mine.dtype == theirs.dtype
+
+
+def test_parts_of_numpy_are_attributes() -> None:
+    for name in ("numpy_boxes", "numpy_jvps", "numpy_vjps", "numpy_vspaces", "numpy_wrapper"):
+        assert getattr(anp, name).__name__ == f"adjoint.hips.numpy.{name}"
+    assert hips.isinstance(M, np.ndarray) and anp.numpy_boxes.ArrayBox.__name__ == "ArrayBox"
+    with pytest.raises(AttributeError, match="no attribute 'numpy_arrows'"):
+        _ = anp.numpy_arrows

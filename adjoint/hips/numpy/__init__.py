@@ -5,6 +5,7 @@ Arrays give NumPy's own results; where a box is among the arguments, the functio
 """
 from __future__ import annotations
 
+from importlib import import_module as _import_module
 from typing import Any
 
 import numpy as _np
@@ -31,8 +32,13 @@ from adjoint.hips.numpy._functions import (
 )
 
 
+_PARTS = ("numpy_boxes", "numpy_jvps", "numpy_vjps", "numpy_vspaces", "numpy_wrapper")
+
+
 def __getattr__(name: str) -> Any:
     # kept among the names here; nothing in this module may use a builtin that NumPy has a name of
+    if name in _PARTS:
+        return _import_module(f"adjoint.hips.numpy.{name}")
     globals()[name] = made = _functions.of_numpy(name)
     return made
 
