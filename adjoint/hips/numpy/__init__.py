@@ -31,7 +31,6 @@ from adjoint.hips.numpy._functions import (
     size,
 )
 
-
 _PARTS = ("numpy_boxes", "numpy_jvps", "numpy_vjps", "numpy_vspaces", "numpy_wrapper")
 
 
