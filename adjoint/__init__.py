@@ -130,11 +130,11 @@ globals().update(_public.FUNCTIONS)
 
 _LAZY = ("nn", "optim", "utils", "func", "memory", "io", "amp", "fft", "linalg", "special",
          "distributions", "inspect", "testing", "cli", "interop", "random", "cuda", "backends",
-         "compiler", "models", "profiler", "sparse", "distributed", "multiprocessing",
-         "jit", "numpy", "accelerator", "serialization", "types", "hub", "onnx", "version",
-         "masked", "signal", "cpu", "mps", "xpu", "storage", "vision", "overrides", "_C", "_VF",
-         "_dynamo", "_higher_order_ops", "library", "fx", "quasirandom", "futures", "__config__",
-         "__future__", "return_types", "nested")
+         "compiler", "models", "profiler", "sparse", "distributed", "multiprocessing", "jit",
+         "numpy", "accelerator", "serialization", "types", "hub", "onnx", "version", "masked",
+         "signal", "cpu", "mps", "mtia", "xpu", "storage", "vision", "overrides", "_C", "_VF",
+         "_dynamo", "_inductor", "_higher_order_ops", "library", "fx", "quasirandom", "futures",
+         "__config__", "__future__", "return_types", "nested")
 # Names of modules that load when first used; more of the same: `Tensor.explain`.
 _SETTINGS = (
     "are_deterministic_algorithms_enabled", "get_deterministic_debug_mode", "get_device_module",
@@ -175,7 +175,7 @@ _LAZY_NAMES = {**{f"_check{kind}": "checks" for kind in _CHECKS},
               "svd_lowrank": "ops.lowrank", "pca_lowrank": "ops.lowrank",
               **dict.fromkeys(_SEGMENTS, "ops.segments"),
               **dict.fromkeys(_VARIATES, "ops.random_gamma"),
-              "ScriptModule": "nn.modules.script", "Future": "futures",
+              "ScriptModule": "nn.modules.script", "Future": "futures", "Tag": "library",
               **dict.fromkeys(("Stream", "Event", "OutOfMemoryError", "AcceleratorError"), "cuda"),
               **dict.fromkeys(("SymInt", "SymFloat", "SymBool"), "compiler"),
               "UntypedStorage": "storage", "TypedStorage": "storage",

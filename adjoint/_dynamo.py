@@ -1,4 +1,4 @@
-"""`torch._dynamo` and `torch._inductor`: what programs set before they call `compile`.
+"""`torch._dynamo`: what programs set before they call `compile`.
 
 Programs run operation by operation, so that the settings are noted and nothing reads them; what
 `compile` makes of a module is an `OptimizedModule`, whose names in `state_dict` are PyTorch's.
@@ -6,7 +6,8 @@ Programs run operation by operation, so that the settings are noted and nothing 
 from __future__ import annotations
 
 import sys
-from contextlib import nullcontext
+from contextlib import ContextDecorator, nullcontext
+from functools import reduce
 from typing import Any
 
 from adjoint.backends import Switches
@@ -19,8 +20,48 @@ from adjoint.compiler import reset as reset
 from adjoint.nn.modules.compiled import OptimizedModule as OptimizedModule
 
 eval_frame = sys.modules[__name__]     # where PyTorch defines OptimizedModule
-config = Switches(f"{__name__}.config", suppress_errors=False, cache_size_limit=8)
-__path__: list[str] = []               # a package, so that `import adjoint._dynamo.config` is one
+
+
+class _Patch(ContextDecorator):
+    """Settings for a while."""
+
+    def __init__(self, owner: Any, changes: dict[str, Any]) -> None:
+        self.owner, self.changes = owner, changes
+        self.before: list[tuple[Any, str, Any]] = []
+
+    def __call__(self, f: Any) -> Any:
+        return f if isinstance(f, type) else super().__call__(f)    # (nothing reads the settings)
+
+    def __enter__(self) -> None:
+        for name, new in self.changes.items():
+            *path, last = name.split(".")
+            place = reduce(getattr, path, self.owner)
+            self.before.append((place, last, getattr(place, last)))
+            setattr(place, last, new)
+
+    def __exit__(self, *exc: object) -> None:
+        while self.before:
+            setattr(*self.before.pop())
+
+
+class Settings(Switches):
+    """Settings that a compiler would read. They can be set, for a while too (`patch`)."""
+
+    def patch(self, names: Any = None, value: Any = None, **changes: Any) -> Any:
+        """A `with`, and a decorator, with settings as given: `patch("a.b", 1)`, `patch({"a": 1})`
+        or `patch(a=1)`. Behind it they are as they were.
+
+        >>> with config.patch(cache_size_limit=1):
+        ...     config.cache_size_limit
+        1
+        >>> config.cache_size_limit
+        8
+        """
+        given = names if isinstance(names, dict) else {names: value} if names else {}
+        return _Patch(self, {**given, **changes})
+
+
+config = Settings(f"{__name__}.config", suppress_errors=False, cache_size_limit=8)
 
 
 def mark_static_address(t: Any, guard: bool = True) -> None:

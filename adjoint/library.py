@@ -19,6 +19,7 @@ A call is an `autograd.Function` whose forward is the kernel; modes and classes 
 from __future__ import annotations
 
 import contextlib
+import enum
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import SimpleNamespace
@@ -28,8 +29,9 @@ from adjoint import ops
 from adjoint.autograd.function import Function
 from adjoint.base.aval import MetaArray
 from adjoint.base.errors import ArgumentError, AutogradError, NotSupported, missing
+from adjoint.core.autocast import cast_to, resting
 from adjoint.core.dispatch import Named, answer, asks
-from adjoint.core.modes import modes_open
+from adjoint.core.modes import AUTOCAST, modes_open, state
 from adjoint.core.schema import infer_schema, parsed
 from adjoint.core.tensor import Tensor, bump
 from adjoint.ops.aten import Overloads
@@ -40,6 +42,25 @@ Kernel = Callable[..., Any]
 
 def _tensors(x: Any) -> list[Tensor]:
     return [t for t in tree_flatten(x)[0] if isinstance(t, Tensor)]
+
+
+class Tag(enum.IntEnum):
+    """What an operator says of itself to compilers; noted (`OpOverload.tags`), as there are none.
+
+    >>> Tag.core
+    <Tag.core: 0>
+    """
+
+    __str__ = enum.Enum.__str__
+    (core, cudagraph_unsafe, data_dependent_output, dynamic_output_shape, flexible_layout,
+     generated, inplace, inplace_view, maybe_aliasing_or_mutating, needs_contiguous_strides,
+     needs_exact_strides, needs_fixed_stride_order, nondeterministic_bitwise,
+     nondeterministic_seeded, out, out_variant, pointwise, pt2_compliant_tag, reduction,
+     view_copy) = range(20)
+
+
+def _tags(given: Any) -> list[Tag]:
+    return [given] if isinstance(given, Tag) else list(given or ())
 
 
 class _Schema(SimpleNamespace):
@@ -58,6 +79,8 @@ class OpOverload(Named):
         self.text = f"{namespace}::{name}{schema}"
         self.kernels: dict[str, Kernel] = {}
         self.disabled: set[str] = set()
+        self.tags: list[Tag] = []
+        self.lowered: Kernel | None = None       # in place of all under `autocast`
         self.fake: Kernel | None = None
         self.whole: Kernel | None = None         # in place of all: no node is made
         self.mutated: tuple[str, ...] = ()
@@ -72,6 +95,8 @@ class OpOverload(Named):
                        is_mutable=bool(self.mutated), text=self.text)
 
     def _run(self, *args: Any, **kwargs: Any) -> Any:
+        if self.lowered is not None and state() & AUTOCAST:
+            return self.lowered(*args, **kwargs)
         if self.whole is not None:
             return self.whole(*args, **kwargs)
         bound = self._bind(args, kwargs)
@@ -256,6 +281,7 @@ def define(qualname: str, schema: str, *, lib: Any = None, tags: Any = ()) -> No
     gives it kernels."""
     namespace, name = _split(qualname)
     op = OpOverload(namespace, name, schema)
+    op.tags = _tags(tags)
     op.mutated = tuple(n for n, p in op.signature.parameters.items()
                        if str(p.annotation).endswith("!"))
     space = ops.NAMESPACES.setdefault(namespace, _Namespace(namespace))
@@ -318,6 +344,22 @@ def register_vmap(op: Any, func: Kernel | None = None, /, *, lib: Any = None) ->
     return func
 
 
+impl_abstract = register_fake              # its name in PyTorch before 2.4
+
+
+def register_autocast(op: Any, device_type: str, cast_inputs: Any, /, *, lib: Any = None) -> None:
+    """Under `autocast` the operator gets its tensors of floating point, float64 excepted, in the
+    dtype `cast_inputs`, and what it calls is not cast further. Counts for the device "cpu"."""
+    if device_type == "cpu":
+        found, dtype = _found(op), cast_inputs.dtype
+        found.lowered = resting(found._run, lambda x: cast_to(x, dtype))
+
+
+def fallthrough_kernel() -> None:
+    """Stands for "no kernel here, the next one", as an argument; it is not to be called."""
+    raise NotSupported("fallthrough_kernel() should never be called.")
+
+
 class CustomOpDef:
     """An operator that `custom_op` made: called like its function; its methods add the rules."""
 
@@ -376,7 +418,8 @@ def custom_op(name: str, fn: Kernel | None = None, /, *, mutates_args: str | Ite
         return lambda f: custom_op(name, f, mutates_args=mutates_args, device_types=device_types,
                                    schema=schema, tags=tags)
     namespace, own = _split(name)
-    define(name, schema or infer_schema(fn, mutates_args=mutates_args))
+    define(name, schema or infer_schema(fn, mutates_args=mutates_args),
+           tags=[Tag.pt2_compliant_tag, *_tags(tags)])
     op = _found(f"{namespace}::{own}")
     op.opaque = True
     impl(op, device_types or "default", fn)
@@ -390,11 +433,13 @@ class Library:
         if kind not in ("DEF", "IMPL", "FRAGMENT"):
             raise ArgumentError(f"Unsupported kind: {kind}")
         self.ns, self.kind, self.dispatch_key = ns, kind, dispatch_key
+        self.defined: list[str] = []
 
     def define(self, schema: str, alias_analysis: str = "", *, tags: Any = ()) -> str:
         """An operator by `"name(Tensor x) -> Tensor"`; gives its name."""
         name, _, rest = schema.partition("(")
-        define(f"{self.ns}::{name.strip()}", f"({rest}")
+        define(f"{self.ns}::{name.strip()}", f"({rest}", tags=tags)
+        self.defined.append(name.strip())
         return name.strip()
 
     def impl(self, op_name: Any, fn: Kernel, dispatch_key: str = "", **_: Any) -> None:
@@ -402,6 +447,22 @@ class Library:
         name = op_name if isinstance(op_name, OpOverload) else (
             op_name if "::" in str(op_name) else f"{self.ns}::{op_name}")
         impl(name, dispatch_key or self.dispatch_key or "CompositeImplicitAutograd", fn)
+
+
+    def _destroy(self) -> None:
+        """The operators that it has defined are no more."""
+        for name in self.defined:
+            vars(ops.NAMESPACES[self.ns]).pop(name, None)
+
+
+@contextlib.contextmanager
+def _scoped_library(*args: Any, **kwargs: Any) -> Iterator[Library]:
+    """A `Library` whose operators are there within the context."""
+    library = Library(*args, **kwargs)
+    try:
+        yield library
+    finally:
+        library._destroy()
 
 
 class _Context:
@@ -491,6 +552,7 @@ def opcheck(op: Any, args: tuple[Any, ...], kwargs: dict[str, Any] | None = None
     return results
 
 
-__all__ = ["CustomOpDef", "Library", "custom_op", "define", "get_ctx", "impl", "infer_schema",
-           "opcheck", "register_autograd", "register_fake", "register_kernel", "register_vmap"]
+__all__ = ["CustomOpDef", "Library", "custom_op", "define", "fallthrough_kernel", "get_ctx", "impl",
+           "impl_abstract", "infer_schema", "opcheck", "register_autocast", "register_autograd",
+           "register_fake", "register_kernel", "register_vmap"]
 __getattr__ = missing("adjoint.library")

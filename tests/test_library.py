@@ -178,3 +178,24 @@ def test_kernels_modes_and_checks() -> None:
     op.register_fake(lambda x, k=2.0: ad.empty_like(x, dtype=ad.float64))
     found = library.opcheck(op, (x,), test_utils="test_faketensor", raise_exception=False)
     assert "the shape rule gives" in found["test_faketensor"]
+
+
+def test_tags_a_library_for_a_while_and_casts_under_autocast() -> None:
+    torch = pytest.importorskip("torch")
+    found = []
+    for t, lib, name in ((ad, library, "adjoint_tags"), (torch, torch.library, "torch_tags")):
+        one = cube(lib, t, f"{name}::one")
+        with lib._scoped_library(name, "FRAGMENT") as scope:
+            scope.define("two(Tensor x) -> Tensor", tags=(t.Tag.pointwise, t.Tag.core))
+            scope.impl("two", lambda x: x * 2, "CPU")
+            space = getattr(t.ops, name)
+            told = [space.two(t.ones(1)).tolist(), str(space.two.default.tags),
+                    str(space.one.default.tags)]
+        told.append(hasattr(space, "two"))
+        lib.register_autocast(f"{name}::one", "cpu", t.float64)
+        with t.autocast("cpu", dtype=t.bfloat16):
+            told.append(str(one(t.ones(1)).dtype).rpartition(".")[2])
+        with pytest.raises(NotImplementedError, match="should never be called"):
+            lib.fallthrough_kernel()
+        found.append(told)
+    assert found[0] == found[1]

@@ -200,7 +200,7 @@ torch.backends.cuda.matmul.allow_tf32 = True
 torch.backends.cuda.enable_flash_sdp(False)
 with cudnn.flags(enabled=False, benchmark=True), torch.backends.cuda.sdp_kernel():
     print(cudnn.benchmark, cudnn.is_available(), torch.backends.cudnn is cudnn)
-print(cudnn.benchmark, cudnn.version(), torch._inductor.config.suppress_errors)
+print(cudnn.benchmark, cudnn.version(), torch._dynamo.config.suppress_errors)
 batch = torch.utils.data._utils.collate.default_collate([1, 2])
 print(batch, isinstance(torch.nn.Linear(1, 1), ScriptModule), ResNet18_Weights.DEFAULT.name)
 print(hasattr(model_zoo, "load_url"), record(len) is len, len(v2.Compose([]).transforms))

@@ -184,3 +184,54 @@ class TestFoundByThem:
         assert callable(call)
         with pytest.raises((RuntimeError, ValueError, TypeError, IndexError), match=words):
             call()
+
+
+UNMET = '''
+import torch
+import torch._dynamo.test_case
+import torch._functorch.compilers
+import torch.utils.no_such_part as part
+from torch.autograd import _calculate_shape
+from torch.testing._internal.common_utils import TestCase, parametrize, run_tests
+
+
+@torch._dynamo.config.patch("cache_size_limit", 1)
+class TestParts(TestCase):
+    flag = torch._C._private_flag
+
+    @torch._functorch.compilers.something(3)
+    def test_decorated(self): pass
+
+    def test_called(self): _calculate_shape(1)
+
+    def test_rest(self):
+        self.assertFalse(hasattr(torch._C, "_private_flag") or self.flag)
+        self.assertFalse(isinstance(1, torch._functorch.compilers.Kind))
+
+
+class TestDynamo(torch._dynamo.test_case.TestCase):
+    @torch._inductor.config.patch({"triton.cudagraphs": True})
+    def test_of_dynamo(self): self.assertTrue(torch._inductor.config.triton.cudagraphs)
+
+
+class TestOther(torch._functorch.compilers.Base):
+    def test_none(self): pass
+
+
+assert not list(torch._functorch.compilers.cases) and not hasattr(torch, "_private_flag")
+if __name__ == "__main__":
+    run_tests()
+'''
+
+
+@needs_wheel
+def test_names_that_are_not_here_fail_the_tests_that_use_them(tmp_path: Path) -> None:
+    """F75: ... and no others of the file; what PyTorch has not either is an error of the import."""
+    (tmp_path / "test_program.py").write_text(UNMET.replace("import torch.utils.no_such_part", "#"))
+    done = python(tmp_path, "-m", "adjoint", "run", "--as-torch", "test_program.py")
+    assert "Ran 4 tests" in done.stderr and "FAILED (errors=2)" in done.stderr, done.stderr[-3000:]
+    assert "NotSupported: torch.autograd._calculate_shape is not here" in done.stderr
+    assert "NotSupported: torch._functorch.compilers.something is not here" in done.stderr
+    (tmp_path / "test_program.py").write_text(UNMET)
+    done = python(tmp_path, "-m", "adjoint", "run", "--as-torch", "test_program.py")
+    assert "No module named 'torch.utils.no_such_part'" in done.stderr

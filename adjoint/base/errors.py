@@ -163,6 +163,10 @@ class FixedValue(AdjointError, AttributeError):
     """An attribute was to be set that is what it is."""
 
 
+# Who is asked before a missing name raises (`testing.unmet`): module and name -> value, or None.
+otherwise: list[Callable[[str, str], Any]] = []
+
+
 def missing(module: str, also: str = "") -> Callable[[str], Any]:
     """The `__getattr__` of a module: raises `MissingName` for whatever is not in it, nor in
     `__all__` of the module `also`, which is loaded when such a name is first wanted.
@@ -181,6 +185,9 @@ def missing(module: str, also: str = "") -> Callable[[str], Any]:
             names = importlib.import_module(also)
             if name in names.__all__:
                 return getattr(names, name)
+        for ask in otherwise:
+            if (found := ask(module, name)) is not None:
+                return found
         raise MissingName(f"module {module!r}", name, known)
     return __getattr__
 

@@ -36,7 +36,7 @@ from adjoint.cli.served import ABSENT, KINDS, RENAMED
 from adjoint.core import modes
 from adjoint.core.tensor import Cell, Tensor
 from adjoint.ops import aten
-from adjoint.testing import wheel
+from adjoint.testing import unmet, wheel
 from adjoint.testing.absent import ABSENT_DTYPES, LimitsOf, OrAbsent, kind
 from adjoint.torch_version import TorchVersion
 from adjoint.version import __version__
@@ -182,6 +182,7 @@ def serve_program() -> None:
     Cell.data_counts = False
     if hasattr(Tensor, "__array_function__"):
         del Tensor.__array_function__
+    unmet.watch(sys.argv[0])
 
 
 def serve_autograd() -> None:
@@ -261,6 +262,8 @@ def run(argv: Sequence[str]) -> int:
                 served.enter_context(inherited(serve.__name__, packages))
         sys.argv = [given.script, *given.args]
         sys.path.insert(0, os.getcwd() if given.module else str(path.resolve().parent))
+        if given.as_torch:
+            unmet.watch(None if given.script in ("pytest", "unittest") else str(path))
         if given.module:
             runpy.run_module(given.script, run_name="__main__", alter_sys=True)
         else:

@@ -44,11 +44,11 @@ RENAMED = {
     "torch.utils.data._utils.collate": "adjoint.utils.data.collate",
     "torch.utils.data._utils.worker": "adjoint.utils.data.worker",
     "torch.utils.tensorboard.writer": "adjoint.utils.tensorboard",
+    **{f"torch.{name}.test_case": "torch.testing._internal.common_utils"
+       for name in ("_dynamo", "_inductor")},
     "torch._dynamo._trace_wrapped_higher_order_op": "adjoint._dynamo",
     **{f"torch._higher_order_ops.{name}": "adjoint._higher_order_ops" for name in (
         "associative_scan", "cond", "map", "scan", "while_loop")},
-    "torch._inductor": "adjoint._dynamo",
-    "torch._inductor.config": "adjoint._dynamo.config",
     "torchvision.datasets.folder": "adjoint.vision.folders",
     "torchvision.datasets.vision": "adjoint.vision.folders",
     "torchvision.datasets.mnist": "adjoint.vision.datasets",

@@ -86,15 +86,15 @@ def promoted(*xs: Any) -> Sequence[Any]:
 
 def in_float32(f: F) -> F:
     """Mark a function that `autocast` runs in float32: all of it, what it calls included."""
-    return _resting(f, lambda x: cast_to(x, F32))
+    return resting(f, lambda x: cast_to(x, F32))
 
 
 def as_it_is(f: F) -> F:
     """Mark a function on no list of `autocast` that calls ops which are: it rests inside."""
-    return _resting(f, lambda x: x)
+    return resting(f, lambda x: x)
 
 
-def _resting(f: F, cast: Callable[[Any], Any]) -> F:
+def resting(f: F, cast: Callable[[Any], Any]) -> F:
     @functools.wraps(f)
     def run(*args: Any, **kwargs: Any) -> Any:
         outer = state()
