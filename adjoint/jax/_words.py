@@ -44,14 +44,14 @@ def form(module: str, name: str) -> str:
 
 def taking(words: str, run: F) -> F:
     """The function with parameters written as text: `taking("x, *, accuracy=None", run)`."""
-    made: F = eval(f"lambda {words}: run({_passed(words)})", {"run": run})  # noqa: S307 (our text)
+    made: F = eval(f"lambda {words}: run({_passed(words)})", {"run": run})  # noqa: S307  # our text
     return made
 
 
 @functools.cache
 def _passed(words: str) -> str:
     """The arguments of a call that hands all parameters on."""
-    form = inspect.signature(eval(f"lambda {words}: None"))     # noqa: S307 (our text)
+    form = inspect.signature(eval(f"lambda {words}: None"))     # noqa: S307  # our text
     return ", ".join(f"{n}={n}" if p.kind is p.KEYWORD_ONLY else n
                      for n, p in form.parameters.items())
 

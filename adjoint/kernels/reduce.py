@@ -450,12 +450,10 @@ class Job(NamedTuple):
                 c0: Value, c1: Value, n: int) -> None:
         """Eight rows one after the other, added as eight at once would be: pairs of rows lie in
         `room` until all are there. One text reads them all, so that the CPU sees one stream."""
-        op, register = _op(self.how[0]), self.register
-
         def row(i: Value, _: list[Value]) -> list[Value]:
-            sums = f.at(room, register, i / 2 * _COLUMNS - c0)
+            sums = f.at(room, self.register, i / 2 * _COLUMNS - c0)
             odd = f.i64(0) - (i & 1)                           # all bits, or none
-            second = f.splat(odd if register == "double" else f.cast("trunc", odd, "i32"), n)
+            second = f.splat(odd if self.register == "double" else f.cast("trunc", odd, "i32"), n)
             here, later = row_at(i), row_at(i + 1)
 
             def columns(j: Value, mask: Value | None, _: list[Value]) -> list[Value]:
@@ -463,19 +461,20 @@ class Job(NamedTuple):
                     self._fetch(f, later, j)
                 v, = self._values(f, here, here, {}, j, c1, mask, n)    # (all contiguous)
                 self._keep(f, v, here, j, mask)
-                q = f.at(sums, register, j)
+                q = f.at(sums, self.register, j)
                 before = f.bits(f.load(q, v.ty, mask=mask), second.ty) & second
-                f.store(f.join("add", f.bits(before, v.ty), v), q, mask=mask)
+                f.store(f.bits(before, v.ty) + v, q, mask=mask)
                 return []
             f.vector_loop(c0, c1, n, [], columns)
             return []
         f.loop(f.i64(0), f.i64(_TOGETHER), 1, [], row)
 
         def join(j: Value, mask: Value | None, _: list[Value]) -> list[Value]:
-            pairs = [f.load(f.at(room, register, j - c0 + i * _COLUMNS), vec(n, register),
-                            mask=mask) for i in range(_TOGETHER // 2)]
+            pairs = [f.load(f.at(room, self.register, j - c0 + i * _COLUMNS),
+                            vec(n, self.register), mask=mask) for i in range(_TOGETHER // 2)]
             q, wide = f.at(out, "double", j), vec(n, "double")
-            f.store(_joined(f, op, f.load(q, wide, mask=mask), _tree(f, op, pairs)), q, mask=mask)
+            total = f.load(q, wide, mask=mask)
+            f.store(_joined(f, "add", total, _tree(f, "add", pairs)), q, mask=mask)
             return []
         f.vector_loop(c0, c1, n, [], join)
 
@@ -501,8 +500,7 @@ def _tree(f: Function, op: str, values: list[Value]) -> list[Value]:
 
 def _joined(f: Function, op: str, total: Value, values: list[Value]) -> Value:
     for v in values:
-        wide = v if v.ty == total.ty else f.cast("fpext", v, total.ty)
-        total = f.join(op, total, wide)
+        total = f.join(op, total, v if v.ty == total.ty else f.cast("fpext", v, total.ty))
     return total
 
 
@@ -513,8 +511,8 @@ def _op(how: str) -> str:
 def _halves(f: Function, v: Value, half: int) -> list[Value]:
     if element(v.ty) == "double":
         return [v]
-    parts = [f.shuffle(v, v, range(i, i + half)) for i in (0, half)]
-    return [f.cast("fpext", p, vec(half, "double")) for p in parts]
+    return [f.cast("fpext", f.shuffle(v, v, range(i, i + half)), vec(half, "double"))
+            for i in (0, half)]
 
 
 def _offset(f: Function, r: Value, dims: Sequence[Value], steps: Sequence[Value]) -> Value:
