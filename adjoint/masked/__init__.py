@@ -40,6 +40,9 @@ def _filled(x: Any, mask: Any, value: Any, dtype: Any = None) -> Any:
         return x
     if mask.dtype.dtype.kind != "b":
         raise ArgumentError(f"masked operations take a mask of bools, got {mask.dtype}")
+    if x.dtype.dtype.kind in "iu" and math.isinf(value):       # (the least and the greatest number)
+        info = np.iinfo(x.dtype.dtype)
+        value = int(info.min if value < 0 else info.max)
     return _F["where"](mask, x, _F["full"]((), value, dtype=x.dtype))
 
 
