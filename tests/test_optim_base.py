@@ -177,7 +177,7 @@ def test_state_dict_hooks() -> None:
     assert opt.param_groups[0]["lr"] == 0.25 and log[-1] == "loaded"
 
 
-def test_load_state_dict_checks_first_and_copies() -> None:
+def test_load_state_dict_checks_first_and_shares_what_fits() -> None:
     w = param(2)
     opt = optim.Adam([w])
     w.grad = ad.ones(2)
@@ -195,7 +195,8 @@ def test_load_state_dict_checks_first_and_copies() -> None:
     other.load_state_dict(state)
     p = other.param_groups[0]["params"][0]
     assert other.param_groups[0]["lr"] == 1e-3
-    assert other.state[p]["exp_avg"] is not opt.state[w]["exp_avg"]
+    assert other.state[p]["exp_avg"] is opt.state[w]["exp_avg"]         # as in PyTorch
+    assert other.state[p] is not opt.state[w]
     half = optim.Adam([nn.Parameter(ad.ones(2, dtype=ad.float64))])
     half.load_state_dict(state)
     loaded = half.state[half.param_groups[0]["params"][0]]
@@ -361,3 +362,14 @@ def test_adafactor_leaves_empty_parameters_alone() -> None:
     empty.grad, full.grad = ad.ones(0, 3), ad.ones(2, 2)
     optim.Adafactor([empty, full]).step()
     assert empty.shape == (0, 3) and (full < 1).all()
+
+
+@pytest.mark.parametrize("name", ["SGD", "Adagrad"])
+def test_fused_steps_refuse_sparse_gradients(name: str) -> None:
+    w = param(3)
+    opt = getattr(optim, name)([w], lr=0.1, fused=True)
+    w.grad = ad.eye(3)[0].to_sparse()
+    before = w.tolist()
+    with pytest.raises(RuntimeError, match="does not support sparse grad"):
+        opt.step()
+    assert w.tolist() == before

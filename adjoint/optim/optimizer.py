@@ -265,6 +265,9 @@ class Optimizer:
                 raise NotSupported(f"{type(self).__name__} does not support sparse gradients, "
                                    "please consider SparseAdam instead, sparse=False in the "
                                    "layer, or grad.to_dense()")
+            if g.is_sparse and group.get("fused"):
+                raise NotSupported(f"{type(self).__name__}: `fused` does not support sparse "
+                                   "gradients")
             if (p.level or g.level) and type(p) is not Tensor:
                 raise NotSupported(f"{type(self).__name__}: a {type(p).__name__} has "
                                    "__torch_dispatch__ and no array to update: give the tensors "
@@ -420,7 +423,7 @@ class Optimizer:
         state: defaultdict[Any, Any] = defaultdict(dict)
         for key, value in state_dict["state"].items():
             p = params.get(key)
-            state[key if p is None else p] = deepcopy(value) if p is None else _cast(p, value)
+            state[key if p is None else p] = value if p is None else _cast(p, value)
         merged = []
         for group, new in zip(groups, saved, strict=True):
             new["params"] = group["params"]
@@ -481,19 +484,14 @@ def _split_names(given: list[Any]) -> tuple[list[Any], list[str] | None]:
 
 
 def _cast(p: Tensor, value: Any, key: str = "") -> Any:
-    """A copy of loaded state in the dtype of its parameter."""
+    """Loaded state in the dtype of its parameter: the tensors themselves that have it already."""
     if isinstance(value, dict):
         return {k: _cast(p, v, k) for k, v in value.items()}
     if isinstance(value, (list, tuple)):
         return type(value)(_cast(p, v, key) for v in value)
-    if not isinstance(value, Tensor):
-        return deepcopy(value)
-    array = value.array
-    if type(array) is MetaArray:
-        return wrap(MetaArray(array.shape, array.dtype))
-    wanted = p.array.dtype
-    keep = key == "step" or not is_float(wanted)
-    return wrap(np.array(array, dtype=array.dtype if keep else wanted))
+    if not isinstance(value, Tensor) or key == "step" or not is_float(p.array.dtype):
+        return value
+    return value.to(p.dtype)
 
 
 def zeros_like(p: Tensor, fill: complex = 0.0) -> Tensor:
