@@ -353,6 +353,25 @@ def test_after_an_error_in_this_process_the_next_batch_comes():
     with pytest.raises(ZeroDivisionError):
         next(batches)
     assert next(batches) == 2
+    with pytest.raises(ValueError, match="timeout needs num_workers"):
+        iter(DataLoader(Hole(3), timeout=1))
+
+
+@pytest.mark.parametrize("persistent", [False, True])
+def test_after_an_error_in_a_worker_the_next_batch_comes(persistent):
+    loader = DataLoader(Failing(9, "key"), 2, num_workers=2, persistent_workers=persistent)
+    for _ in range(2):
+        found, batches = [], iter(loader)
+        while True:
+            try:
+                next(batches)
+                found.append("batch")
+            except KeyError:
+                found.append("lost")
+            except StopIteration:
+                break
+        assert found == ["batch", "batch", "lost", "batch", "batch"]
+    assert batches.closed is not persistent
 
 
 class Shuffled:

@@ -269,6 +269,9 @@ class _SingleProcessDataLoaderIter(_BaseDataLoaderIter):
 
     def __init__(self, loader: Any) -> None:
         super().__init__(loader)
+        if loader.timeout:
+            raise ArgumentError("timeout needs num_workers > 0: in one process nothing waits, got "
+                                f"timeout={loader.timeout}")
         if self._shared_seed is not None:
             _pipes_of(loader.dataset).begin(loader.dataset, self._shared_seed)
         self._fetch = Fetcher(loader.dataset, loader.collate_fn, loader._auto_collation,
@@ -358,7 +361,7 @@ class _MultiProcessingDataLoaderIter(_BaseDataLoaderIter):
                 return self._counted(self._pool.open(answer))
             else:
                 self._pool.drop(answer)
-                self._finish()
+                self._top_up()              # whoever asks again gets the next batch
                 raise_report(answer.data)
 
     def _take(self) -> Answer | None:
