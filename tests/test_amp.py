@@ -490,3 +490,14 @@ def test_attention_casts_operands_that_differ() -> None:
     assert (out.float() - attend(q, q, q)).abs().max() < 0.05
     with pytest.raises(DTypeError, match="query, key, and value to have the same dtype"):
         attend(q, q, q.bfloat16())
+
+
+@pytest.mark.filterwarnings("ignore:In CPU autocast")
+def test_a_context_that_is_off_says_its_dtype() -> None:
+    for dtype, enabled in ((ad.float16, False), (ad.float32, True), (ad.bfloat16, True)):
+        with ad.autocast("cpu", dtype=dtype, enabled=enabled):
+            assert ad.get_autocast_dtype("cpu") == dtype
+            assert ad.is_autocast_enabled("cpu") == (dtype == ad.bfloat16)
+            assert (ad.ones(2, 2) @ ad.ones(2, 2)).dtype == (
+                dtype if dtype == ad.bfloat16 else ad.float32)
+    assert ad.get_autocast_dtype("cpu") == ad.bfloat16
