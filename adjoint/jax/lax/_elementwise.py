@@ -234,7 +234,8 @@ def round(x: Any, rounding_method: Any = RoundingMethod.AWAY_FROM_ZERO) -> Any: 
         raise ValueError(f"{rounding_method} is not a valid RoundingMethod")
     if how == 1:
         return make(T["round"](t), a.weak_type)
-    return make(T["sign"](t) * T["floor"](abs(t) + 0.5), a.weak_type)
+    whole = T["trunc"](t)                               # (a sum with 1/2 would be rounded)
+    return make(T["where"](abs(t - whole) < 0.5, whole, whole + T["sign"](t)), a.weak_type)
 
 
 def clamp(min: Any, x: Any, max: Any) -> Any:                       # JAX's names

@@ -403,7 +403,7 @@ class Update:
         """x with x[i] divided by values."""
         x = self.array
         ones = make(T["ones_like"](x.tensor), x.weak_type)
-        return x / Update(ones, self.index).set(values, mode=mode, **how)
+        return x / Update(ones, self.index).multiply(values, mode=mode, **how)
 
     def power(self, values: Any, *, mode: Any = None, **how: Any) -> Any:
         """x with x[i] to the power of values."""
@@ -545,10 +545,15 @@ def put_along_axis(arr: Any, indices: Any, values: Any, axis: Any, inplace: bool
                          "arrays are immutable. Pass inplace=False to instead return an updated "
                          "array.")
     x, at = as_array(arr), as_array(indices)
-    v = convert(as_array(values).tensor, x.dtype)
-    i = at.tensor.to(I64)
-    i = T["where"](i < 0, i + x.shape[axis], i)
-    return make(T["scatter"](x.tensor, axis % x.ndim, i, T["broadcast_to"](v, at.shape)))
+    if axis is None:
+        return put_along_axis(x.reshape(-1), at, values, 0, False, mode=mode).reshape(x.shape)
+    axis = canonicalize_axis(axis, x.ndim)
+    if x.ndim != at.ndim:
+        raise ValueError("put_along_axis arguments 'arr' and 'indices' must have same ndim. Got "
+                         f"{x.ndim=} and {at.ndim=}.")
+    places = [np.arange(n).reshape([-1 if k == d else 1 for k in range(x.ndim)])
+              for d, n in enumerate(x.shape)]
+    return Update(x, (*places[:axis], at, *places[axis + 1:])).set(values, mode=mode)
 
 
 NAMES: dict[str, Any] = {f.__name__: f for f in (take, take_along_axis, put_along_axis)}

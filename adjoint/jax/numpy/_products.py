@@ -31,7 +31,13 @@ def _mismatch(x: Any, y: Any, a: int, b: int) -> None:
 
 
 def _wider(ts: Any, asked: Any) -> list[Any]:
-    """Operands in the dtype that is asked for, where sums in it are rounded less."""
+    """Operands in the dtype that is asked for, where sums in it are rounded less; TypeError for
+    whole numbers in fewer bits."""
+    kind = ts[0].array.dtype
+    if asked is not None and kind.kind in "iu" and as_dtype(asked).itemsize < kind.itemsize:
+        raise TypeError("`preferred_element_type` must not be narrower than the original type, got "
+                        f"preferred_element_type of {as_dtype(asked).name} for result type of "
+                        f"{kind.name}.")
     if asked is None or as_dtype(asked).itemsize <= ts[0].array.dtype.itemsize:
         return list(ts)
     return [convert(t, as_dtype(asked)) for t in ts]

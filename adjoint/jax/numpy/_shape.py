@@ -16,13 +16,13 @@ from adjoint.jax._array import (
     is_hidden,
     joined,
     make,
-    moves,
 )
 from adjoint.jax._dtypes import as_dtype
 from adjoint.jax._host import computed
 from adjoint.jax._table import T, entering, is_weak
 from adjoint.jax._util import canonicalize_axis
 from adjoint.jax._words import placing, taking
+from adjoint.jax.numpy._pads import pad_by, pad_odd, pad_with_numbers
 from adjoint.jax.numpy._reduce import axes_of
 
 NAMES: dict[str, Any] = {}
@@ -421,36 +421,45 @@ def repeat(a: Any, repeats: Any, axis: Any = None, *, total_repeat_length: Any =
 
 
 @_enter("pad")
-def pad(array: Any, pad_width: Any, mode: Any = "constant", *, constant_values: Any = 0,
-        stat_length: Any = None, end_values: Any = 0, reflect_type: str = "even") -> Any:
-    """`jax.numpy.pad`: constant, edge, reflect, symmetric, wrap, and the statistics."""
+def pad(array: Any, pad_width: Any, mode: Any = "constant", **kwargs: Any) -> Any:
+    """`jax.numpy.pad`: constant, edge, reflect, symmetric, wrap, the statistics, or a function of
+    each padded vector, its widths, its axis and `kwargs`."""
     x = as_array(array, "pad")
-    _check_pad(mode, pad_width, constant_values)
+    _check_pad(mode, pad_width, kwargs)
+    constant_values, end_values = kwargs.get("constant_values", 0), kwargs.get("end_values", 0)
+    stat_length, reflect_type = kwargs.get("stat_length"), kwargs.get("reflect_type", "even")
     width = np.asarray(_dict_widths(pad_width, x.ndim) if isinstance(
         pad_width, (tuple, list, dict)) else concrete(
             pad_width, "`pad_width` argument of jnp.pad"))
+    if callable(mode):
+        return pad_by(mode, pad(x, width), np.broadcast_to(width, (x.ndim, 2)), kwargs)
+    if mode == "symmetric" and reflect_type == "odd":
+        return pad_odd(x, np.broadcast_to(width, (x.ndim, 2)))
     if mode == "constant" and type(constant_values) is Array:
         value = constant_values.tensor.to(x.dtype)
         inside = anp.ours["pad"](T["ones_like"](x.tensor.detach()), width, "constant")
         return make(T["where"](inside != 0, anp.ours["pad"](x.tensor, width, "constant"), value))
     if mode in ("maximum", "minimum", "mean", "median", "linear_ramp", "empty"):
-        return _pad_with_numbers(x, width, mode, end_values, stat_length)
+        return pad_with_numbers(x, width, mode, end_values, stat_length)
     extra = {"constant_values": constant_values} if mode == "constant" else {}
     return make(anp.ours["pad"](x.tensor, width, mode, reflect_type=reflect_type, **extra),
                 x.weak_type)
 
 
-_PADS = ("constant edge empty linear_ramp maximum mean median minimum reflect symmetric "
-         "wrap").split()
+_PADS = {mode: set(words.split()) for mode, words in (
+    ("constant", "constant_values"), ("edge", ""), ("empty", ""), ("linear_ramp", "end_values"),
+    ("maximum", "stat_length"), ("mean", "stat_length"), ("median", "stat_length"),
+    ("minimum", "stat_length"), ("reflect", "reflect_type"), ("symmetric", "reflect_type"),
+    ("wrap", ""))}
 
 
-def _check_pad(mode: Any, width: Any, values: Any) -> None:
+def _check_pad(mode: Any, width: Any, kwargs: dict[str, Any]) -> None:
     """What JAX's `pad` refuses of its arguments."""
     if not callable(mode) and mode not in _PADS:
         raise NotImplementedError(f"Unimplemented padding mode '{mode}' for np.pad.")
-    if mode != "constant" and not (isinstance(values, int) and values == 0):
+    if not callable(mode) and kwargs.keys() - _PADS[mode]:
         raise ValueError(f"unsupported keyword arguments for mode '{mode}': "
-                         "{'constant_values'}")
+                         f"{kwargs.keys() - _PADS[mode]}")
     if isinstance(width, float):
         raise TypeError("`pad_width` must be of integral type.")
     if isinstance(width, int) and width < 0:
@@ -461,47 +470,6 @@ def _dict_widths(width: Any, n: int) -> Any:
     if isinstance(width, dict):
         return [width.get(d, width.get(d - n, (0, 0))) for d in range(n)]
     return width
-
-
-def _pad_with_numbers(x: Array, width: Any, mode: str, ends: Any, length: Any = None) -> Any:
-    """Pads with what NumPy makes of the values; axis by axis where a derivative is taken."""
-    if not moves(x.tensor) or mode == "empty":
-        extra = {"end_values": ends} if mode == "linear_ramp" else {} if mode == "empty" else {
-            "stat_length": length}
-        run: Any = np.pad
-        return make(*computed(lambda v: [run(v, width, mode, **extra).astype(x.dtype)], x.tensor))
-    t, n = x.tensor, x.ndim
-    widths, bounds, lengths = (np.broadcast_to(np.asarray(v, object), (n, 2))
-                               for v in (width, ends, length))
-    for d in range(n):
-        parts = [t]
-        for side in (0, 1):
-            count, size = int(widths[d, side]), t.shape[d]
-            if mode == "linear_ramp":
-                edge = T["narrow"](t, d, 0 if side == 0 else size - 1, 1)
-                steps = (np.arange(count) / max(count, 1))[::-1 if side else 1]
-                way = wrap(steps.reshape([-1 if k == d else 1 for k in range(n)]).astype(x.dtype))
-                more = bounds[d, side] + (edge - bounds[d, side]) * way
-            else:
-                some = size if lengths[d, side] is None else min(int(lengths[d, side]), size)
-                rows = T["narrow"](t, d, 0 if side == 0 else size - some, some)
-                one = as_array(_STATISTICS[mode](make(rows), d)).tensor
-                more = T["broadcast_to"](one, tuple(count if k == d else m
-                                                    for k, m in enumerate(t.shape)))
-            parts.insert(0 if side == 0 else len(parts), more)
-        t = T["cat"](parts, d)
-    return make(t)
-
-
-def _statistic(name: str) -> Any:
-    def run(rows: Any, axis: int) -> Any:
-        from adjoint.jax.numpy._reduce import NAMES as reductions
-        return reductions[name](rows, axis, keepdims=True)
-    return run
-
-
-_STATISTICS = {mode: _statistic(name) for mode, name in (
-    ("maximum", "max"), ("minimum", "min"), ("mean", "mean"), ("median", "median"))}
 
 
 # ------------------------------------------------------------------ diagonals and triangles
