@@ -239,6 +239,7 @@ def test_distances_of_numbers_and_places_of_nan():
     assert values(values_[0, 0]) == ["nan", "nan", "9.0"] and where.tolist() == [[[2, 4, 9]]]
     with pytest.warns(UserWarning, match="1-D input to dropout3d"):
         assert ad.nn.functional.dropout3d(ad.ones(3), 0.5, False).tolist() == [1.0] * 3
+    assert tuple(ad.nn.FractionalMaxPool2d(2, 3)(ad.ones(0, 2, 5, 5)).shape) == (0, 2, 3, 3)
     assert tuple(ad.nn.GroupNorm(2, 4, affine=False)(ad.ones(1, 8, 2)).shape) == (1, 8, 2)
 
 
@@ -253,3 +254,18 @@ def test_removing_a_parametrization_leaves_what_was_saved():
         assert saved.tolist() == before and layer.weight.tolist() != before
         held = {id(p) for g in optimizer.param_groups for p in g["params"]}
         assert id(layer.weight) in held
+
+
+@pytest.mark.parametrize("options", [{"max_norm": 1.0, "padding_idx": 1},
+                                     {"scale_grad_by_freq": True}])
+def test_embeddings_without_storage(options):
+    table = ad.nn.Embedding(5, 3, device="meta", **options)
+    out = table(ad.ones(2, 4, dtype=ad.int64, device="meta"))
+    assert tuple(out.shape) == (2, 4, 3) and out.is_meta
+    out.sum().backward()
+    assert tuple(table.weight.grad.shape) == (5, 3)
+
+
+def test_random_pools_want_channels():
+    with pytest.raises(RuntimeError, match="non-zero size for non-batch dimensions"):
+        ad.nn.FractionalMaxPool2d(2, 3)(ad.ones(2, 0, 5, 5))

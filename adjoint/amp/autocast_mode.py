@@ -65,7 +65,7 @@ class autocast:
         if self.device == "cpu":
             open_cache = before.held if before is not None and outer & AUTOCAST else None
             held = (open_cache if open_cache is not None else {}) if self.cache_enabled else None
-            made = core.Settings(self.fast_dtype.dtype, held)
+            made: core.Settings | None = core.Settings(self.fast_dtype.dtype, held)
             token = change(AUTOCAST if self._enabled else 0, 0 if self._enabled else AUTOCAST)
         else:
             made, token = before, change()

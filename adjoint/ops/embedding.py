@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from adjoint.base.aval import Aval
+from adjoint.base.aval import Aval, MetaArray
 from adjoint.base.dtypes import is_inexact, scalar_type
 from adjoint.base.errors import (
     AssertedError,
@@ -149,11 +149,12 @@ def embedding(input: Any, weight: Any, padding_idx: Any = None, max_norm: Any = 
             raise AssertedError("Padding_idx must be within num_embeddings: got "
                                 f"{padding_idx} for {rows} rows")
         pad = padding_idx % rows
-    if max_norm is not None:
+    meta = MetaArray in (type(raw(weight)), type(raw(input)))     # nothing there to scale
+    if max_norm is not None and not meta:
         not_replayed()
         renorm_rows(weight, raw(input), float(max_norm), float(norm_type))
     out = (sparse_embedding_op if sparse else embedding_op)(weight, input, padding_idx=pad)
-    if scale_grad_by_freq and getattr(out, "requires_grad", False):
+    if scale_grad_by_freq and not meta and getattr(out, "requires_grad", False):
         not_replayed()
         counts = np.bincount(raw(input).reshape(-1), minlength=rows)
         share = 1.0 / np.maximum(counts, 1)[raw(input)].astype(dtype_of(weight))

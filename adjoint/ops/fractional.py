@@ -76,6 +76,9 @@ def _declare(n: int) -> tuple[Callable[..., Any], Callable[..., Any]]:
         if len(input.shape) not in (n + 1, n + 2):
             raise ShapeError(f"{name}: expected (C, *) or (N, C, *) with {n} axes after C, got "
                              f"{list(input.shape)}")
+        if 0 in input.shape[-n - 1:]:
+            raise ShapeError(f"{name}: Expected input to have non-zero size for non-batch "
+                             f"dimensions, but got {list(input.shape)}")
         sizes, kernel = tuple(input.shape[-n:]), per_dim(kernel_size, n)
         out = _extents(name, n, sizes, kernel, output_size, output_ratio)
         x = input if len(input.shape) == n + 2 else unsqueeze_op(input, dim=0)
@@ -89,9 +92,11 @@ def _declare(n: int) -> tuple[Callable[..., Any], Callable[..., Any]]:
                              f"and axis, got {list(_random_samples.shape)}")
         meta = isinstance(raw(x), MetaArray)             # any windows have the right shape
         draws = np.zeros((*planes, n)) if meta else raw(_random_samples)
-        at = _windows(draws, sizes, kernel, out).reshape(*planes, *out, -1)
+        size = math.prod(kernel)
+        at = _windows(draws, sizes, kernel, out).reshape(*planes, *out, size)
         flat = reshape(x, (*planes, math.prod(sizes)))
-        picked = reshape(gather_op(flat, at.reshape(*planes, -1), dim=2), at.shape)
+        picked = reshape(gather_op(flat, at.reshape(*planes, math.prod(out) * size),
+                                   dim=2), at.shape)
         best = unsqueeze_op(argmax_op(picked, dim=n + 2, keepdim=False), dim=n + 2)
         values = squeeze_op(gather_op(picked, best, dim=n + 2), dims=(n + 2,))
         places = squeeze_op(gather_op(box(x, at), best, dim=n + 2), dims=(n + 2,))
