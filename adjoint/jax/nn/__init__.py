@@ -18,6 +18,7 @@ from adjoint.jax._table import T as _T
 from adjoint.jax._table import floating as _floating
 from adjoint.jax._table import is_weak as _is_weak
 from adjoint.jax._table import named as _named
+from adjoint.jax.lax._elementwise import NAMES as _LAX
 from adjoint.jax.nn import initializers
 from adjoint.protocols import sign_or_nan as _sign_or_nan
 
@@ -35,8 +36,21 @@ def _expm1_below(t: Any) -> Any:
     return _T["expm1"](_T["where"](t > 0, t.new_zeros(()), t))
 
 
-sigmoid = _activation("sigmoid", _T["sigmoid"])
-silu = swish = _activation("silu", lambda t: t * _T["sigmoid"](t))
+
+
+def sigmoid(x: Any) -> Any:
+    """1 / (1 + exp(-x)), of floats alone, as in JAX."""
+    return _LAX["logistic"](_as_array(x, "sigmoid"))
+
+
+def silu(x: Any) -> Any:
+    """x sigmoid(x), of floats alone, as in JAX."""
+    a = _as_array(x, "silu")
+    sigmoid(a)
+    return _make(a.tensor * _T["sigmoid"](a.tensor), a.weak_type)
+
+
+swish = silu
 mish = _activation("mish", lambda t: t * _T["tanh"](_T["logaddexp"](t, t.new_zeros(()))))
 log_sigmoid = _activation("log_sigmoid", lambda t: -_T["logaddexp"](-t, t.new_zeros(())))
 softplus = _activation("softplus", lambda t: _T["logaddexp"](t, t.new_zeros(())))

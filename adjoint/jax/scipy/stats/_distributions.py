@@ -42,6 +42,7 @@ def _enter(name: str, **functions: Any) -> ModuleType:
             f[log] = _after(n.log, f[plain])
     if "cdf" in f and "sf" not in f:
         f["sf"] = _after(lambda y: 1 - y, f["cdf"])
+    if "sf" in f and "logsf" not in f:
         f["logsf"] = _after(n.log, f["sf"])
     for key, function in f.items():
         setattr(made, key, function)
@@ -80,20 +81,41 @@ _enter("norm", logpdf=_norm_logpdf, logcdf=_norm_logcdf, cdf=_norm_cdf, ppf=_nor
        isf=lambda q, loc=0, scale=1: _norm_ppf(1 - n.asarray(q), loc, scale))
 
 
+def _log_mass(a: Any, b: Any) -> Any:
+    """The logarithm of a normal variate's probability between a and b, exact in both tails."""
+    flip = a > 0
+    low, high = n.where(flip, -b, a), n.where(flip, -a, b)
+    tail = high <= 0
+    left, right = s.log_ndtr(n.where(tail, low, -2.0)), s.log_ndtr(n.where(tail, high, -1.0))
+    middle = n.log1p(-s.ndtr(n.where(tail, -1.0, low)) - s.ndtr(-n.where(tail, 1.0, high)))
+    return n.where(tail, right + n.log1p(-n.exp(left - right)), middle)
+
+
 def _truncnorm_logpdf(x: Any, a: Any, b: Any, loc: Any = 0, scale: Any = 1) -> Any:
     x, a, b, loc, scale = _floats(x, a, b, loc, scale)
     z = (x - loc) / scale
-    mass = n.log(s.ndtr(b) - s.ndtr(a))
-    return _within(x, (z >= a) & (z <= b), _norm_logpdf(z) - n.log(scale) - mass)
+    return _within(x, (z >= a) & (z <= b), _norm_logpdf(z) - n.log(scale) - _log_mass(a, b))
 
 
-def _truncnorm_cdf(x: Any, a: Any, b: Any, loc: Any = 0, scale: Any = 1) -> Any:
+def _truncnorm_sides(x: Any, a: Any, b: Any, loc: Any, scale: Any) -> Any:
+    """The logarithms of what is below x and of what is above; each of two that are near 0 of the
+    other one."""
     x, a, b, loc, scale = _floats(x, a, b, loc, scale)
-    z = n.clip((x - loc) / scale, a, b)
-    return (s.ndtr(z) - s.ndtr(a)) / (s.ndtr(b) - s.ndtr(a))
+    z, whole = n.clip((x - loc) / scale, a, b), _log_mass(a, b)
+    under, over = _log_mass(a, z) - whole, _log_mass(z, b) - whole
+    return (n.where(under > -0.1, n.log1p(-n.exp(n.minimum(over, 0.0))), under),
+            n.where(over > -0.1, n.log1p(-n.exp(n.minimum(under, 0.0))), over))
 
 
-_enter("truncnorm", logpdf=_truncnorm_logpdf, cdf=_truncnorm_cdf)
+def _truncnorm_logcdf(x: Any, a: Any, b: Any, loc: Any = 0, scale: Any = 1) -> Any:
+    return _truncnorm_sides(x, a, b, loc, scale)[0]
+
+
+def _truncnorm_logsf(x: Any, a: Any, b: Any, loc: Any = 0, scale: Any = 1) -> Any:
+    return _truncnorm_sides(x, a, b, loc, scale)[1]
+
+
+_enter("truncnorm", logpdf=_truncnorm_logpdf, logcdf=_truncnorm_logcdf, logsf=_truncnorm_logsf)
 
 
 def _mvn_logpdf(x: Any, mean: Any, cov: Any, allow_singular: Any = None) -> Any:
@@ -196,10 +218,18 @@ def _gumbel_l_ppf(p: Any, loc: Any = 0, scale: Any = 1) -> Any:
     return _within(p, (p > 0) & (p < 1), loc + scale * n.log(-n.log1p(-p)), math.nan)
 
 
+def _risen(x: Any, loc: Any, scale: Any, sign: int) -> Any:
+    """exp of the standardised x, or of its negative."""
+    x, loc, scale = _floats(x, loc, scale)
+    return n.exp(sign * (x - loc) / scale)
+
+
 _enter("gumbel_r", logpdf=_gumbel_r_logpdf, ppf=_gumbel_r_ppf,
-       cdf=lambda x, loc=0, scale=1: n.exp(-n.exp(-(n.asarray(x) - loc) / scale)))
+       logcdf=lambda x, loc=0, scale=1: -_risen(x, loc, scale, -1),
+       sf=lambda x, loc=0, scale=1: -n.expm1(-_risen(x, loc, scale, -1)))
 _enter("gumbel_l", logpdf=_gumbel_l_logpdf, ppf=_gumbel_l_ppf,
-       cdf=lambda x, loc=0, scale=1: 1 - n.exp(-n.exp((n.asarray(x) - loc) / scale)))
+       cdf=lambda x, loc=0, scale=1: -n.expm1(-_risen(x, loc, scale, 1)),
+       logsf=lambda x, loc=0, scale=1: -_risen(x, loc, scale, 1))
 
 
 def _gennorm_logpdf(x: Any, beta: Any) -> Any:
@@ -244,7 +274,12 @@ def _expon_cdf(x: Any, loc: Any = 0, scale: Any = 1) -> Any:
     return n.where(x < loc, 0.0, -n.expm1(-(x - loc) / scale))
 
 
-_enter("expon", logpdf=_expon_logpdf, cdf=_expon_cdf,
+def _expon_logsf(x: Any, loc: Any = 0, scale: Any = 1) -> Any:
+    x, loc, scale = _floats(x, loc, scale)
+    return n.where(x < loc, 0.0, -(x - loc) / scale)
+
+
+_enter("expon", logpdf=_expon_logpdf, cdf=_expon_cdf, logsf=_expon_logsf,
        ppf=lambda q, loc=0, scale=1: loc - scale * n.log1p(-n.asarray(q)))
 
 
@@ -259,10 +294,16 @@ def _gamma_cdf(x: Any, a: Any, loc: Any = 0, scale: Any = 1) -> Any:
     return s.gammainc(a, n.clip((x - loc) / scale, 0.0))
 
 
-_enter("gamma", logpdf=_gamma_logpdf, cdf=_gamma_cdf)
+def _gamma_sf(x: Any, a: Any, loc: Any = 0, scale: Any = 1) -> Any:
+    x, a, loc, scale = _floats(x, a, loc, scale)
+    return s.gammaincc(a, n.clip((x - loc) / scale, 0.0))
+
+
+_enter("gamma", logpdf=_gamma_logpdf, cdf=_gamma_cdf, sf=_gamma_sf)
 _enter("chi2", logpdf=lambda x, df, loc=0, scale=1: _gamma_logpdf(
     x, n.asarray(df) / 2, loc, 2 * n.asarray(scale)),
-    cdf=lambda x, df, loc=0, scale=1: _gamma_cdf(x, n.asarray(df) / 2, loc, 2 * n.asarray(scale)))
+    cdf=lambda x, df, loc=0, scale=1: _gamma_cdf(x, n.asarray(df) / 2, loc, 2 * n.asarray(scale)),
+    sf=lambda x, df, loc=0, scale=1: _gamma_sf(x, n.asarray(df) / 2, loc, 2 * n.asarray(scale)))
 
 
 def _beta_logpdf(x: Any, a: Any, b: Any, loc: Any = 0, scale: Any = 1) -> Any:
@@ -278,7 +319,12 @@ def _beta_cdf(x: Any, a: Any, b: Any, loc: Any = 0, scale: Any = 1) -> Any:
     return s.betainc(a, b, n.clip((x - loc) / scale, 0.0, 1.0))
 
 
-_enter("beta", logpdf=_beta_logpdf, cdf=_beta_cdf)
+def _beta_sf(x: Any, a: Any, b: Any, loc: Any = 0, scale: Any = 1) -> Any:
+    x, a, b, loc, scale = _floats(x, a, b, loc, scale)
+    return s.betainc(b, a, 1 - n.clip((x - loc) / scale, 0.0, 1.0))
+
+
+_enter("beta", logpdf=_beta_logpdf, cdf=_beta_cdf, sf=_beta_sf)
 
 
 def _uniform_logpdf(x: Any, loc: Any = 0, scale: Any = 1) -> Any:
