@@ -4,17 +4,20 @@ from __future__ import annotations
 import importlib as _importlib
 
 from adjoint.autograd.engine import running_walk as _running_walk
+from adjoint.autograd.modes import is_multithreading_enabled as _is_multithreading
 from adjoint.base.errors import AutogradError as _AutogradError
 from adjoint.base.errors import DTypeError as _DTypeError
 from adjoint.base.errors import NotSupported as _NotSupported
 from adjoint.base.errors import missing as _missing
 from adjoint.core.intercept import disabled as _disabled_torch_function_impl
+from adjoint.core.intercept import silence as _silence
 from adjoint.core.tensor import AccumulateGrad as _AccumulateGrad
 from adjoint.core.tensor import GraphNode as _GraphNode
 from adjoint.core.tensor import Tensor as _Tensor
 from adjoint.core.tensor import next_sequence as _next_sequence
 from adjoint.core.trace import current_level as _current_level
 from adjoint.ops.decompose import LinAlgError as _LinAlgError
+from adjoint.ops.device import get_default_device as _default_device
 from adjoint.ops.generator import Generator as Generator
 from adjoint.overrides import DisableTorchFunction as DisableTorchFunction
 from adjoint.overrides import DisableTorchFunctionSubclass as DisableTorchFunctionSubclass
@@ -67,6 +70,26 @@ def _will_engine_execute_node(node: object) -> bool:
                 "autograd.grad(). This is currently not supported.")
         return node in walk.capture
     return walk.reaches(node) and node not in walk.ends
+
+
+def _is_multithreading_enabled() -> bool:
+    """What `autograd.set_multithreading_enabled` has set."""
+    return _is_multithreading()
+
+
+def _get_default_device() -> str:
+    """The kind of device that tensors are made on."""
+    return str(_default_device())
+
+
+def _is_torch_function_enabled() -> bool:
+    """False within `DisableTorchFunctionSubclass` and `DisableTorchFunction`."""
+    return _silence() == 0
+
+
+def _is_torch_function_all_disabled() -> bool:
+    """True within `DisableTorchFunction`."""
+    return _silence() == 2
 
 
 def _set_conj(x: _Tensor, conjugate: bool) -> None:

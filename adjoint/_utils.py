@@ -2,11 +2,15 @@
 what plain pickles of PyTorch's tensors call."""
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import importlib
+import sys
+import traceback
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from adjoint.base.errors import ArgumentError
 from adjoint.base.errors import missing as _missing
+from adjoint.core.modes import warn_as_pytorch
 from adjoint.core.tensor import Parameter, Tensor
 from adjoint.ops.api_join import cat
 from adjoint.ops.create import empty
@@ -41,6 +45,80 @@ def _take_tensors(tensors: Sequence[Tensor], size_limit: int) -> Iterator[list[T
         waiting[t.dtype] = ([*have, t], size + more)
     for have, _ in waiting.values():
         yield have
+
+
+class KeyErrorMessage(str):
+    """A text whose repr is itself: KeyError prints the repr of what it was given."""
+
+    __slots__ = ()
+    __repr__ = str.__str__
+
+
+class ExceptionWrapper:
+    """An exception of another thread or process, with its traceback as text: it can be sent.
+
+    >>> try:
+    ...     1 / 0
+    ... except ZeroDivisionError:
+    ...     sent = ExceptionWrapper(where="in a worker")
+    >>> sent.reraise()
+    Traceback (most recent call last):
+    ZeroDivisionError: Caught ZeroDivisionError in a worker.
+    ...
+    """
+
+    def __init__(self, exc_info: Any = None, where: str = "in background") -> None:
+        info = sys.exc_info() if exc_info is None else exc_info
+        self.exc_type: Any = info[0]
+        self.exc_msg = "".join(traceback.format_exception(*info))
+        self.where = where
+
+    def reraise(self, otherwise: type[Exception] = RuntimeError) -> None:
+        """Raise one of its class, or `otherwise` where that does not take one string."""
+        name = getattr(self.exc_type, "__name__", self.exc_type)
+        text = f"Caught {name} {self.where}.\nOriginal {self.exc_msg}"
+        try:
+            error = self.exc_type(KeyErrorMessage(text) if self.exc_type is KeyError else text)
+        except Exception:
+            error = otherwise(text)
+        raise error
+
+
+class classproperty:
+    """A property of the class itself.
+
+    >>> class Named:
+    ...     @classproperty
+    ...     def short(cls):
+    ...         return cls.__name__[0]
+    >>> Named.short
+    'N'
+    """
+
+    def __init__(self, func: Callable[[Any], Any]) -> None:
+        self.func = func
+
+    def __get__(self, instance: Any, owner: Any) -> Any:
+        return self.func(owner)
+
+
+def try_import(module_name: str) -> Any:
+    """The module, or None where it is not installed.
+
+    >>> try_import("nowhere") is None
+    True
+    """
+    try:
+        return importlib.import_module(module_name)
+    except ImportError:
+        return None
+
+
+def is_compiling() -> bool:
+    """False: programs run operation by operation. The name in use is `compiler.is_compiling`."""
+    warn_as_pytorch("`torch._utils.is_compiling` is deprecated. "
+                    "Use `torch.compiler.is_compiling` instead.")
+    return False
 
 
 def _element_size(dtype: Any) -> int:

@@ -230,6 +230,16 @@ def is_tensor_like(inp: Any) -> bool:
     return type(inp) is Tensor or hasattr(inp, NAME)
 
 
+def _get_current_function_mode_stack() -> list[Any]:
+    """The modes that are open, outermost first."""
+    return list(MODES.get())
+
+
+def _get_current_function_mode() -> Any:
+    """The mode that is asked first; None: none is open."""
+    return next(iter(reversed(MODES.get())), None)
+
+
 def has_torch_function(relevant_args: Iterable[Any]) -> bool:
     """True if `handle_torch_function` has somebody to ask about these operands."""
     return is_asked(relevant_args)

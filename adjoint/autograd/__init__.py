@@ -36,8 +36,17 @@ from adjoint.base.errors import missing as _missing_in
 _missing = _missing_in("adjoint.autograd")
 
 
+def _calculate_shape(output: _Any, grad: _Any, is_grads_batched: bool) -> tuple[_Any, _Any]:
+    """The shapes of an output and of one gradient for it."""
+    return output.shape, grad.shape[1:] if is_grads_batched else grad.shape
+
+
 def __getattr__(name: str) -> _Any:
     """Modules that load when they are first used."""
+    if name == "kineto_available":
+        return _importlib.import_module("adjoint.profiler").kineto_available
+    if name == "profiler_util":
+        return _importlib.import_module("adjoint.profiler.events")
     if name in ("functional", "forward_ad", "grad_mode", "anomaly_mode", "profiler"):
         return _importlib.import_module(f"adjoint.autograd.{name}")
     return _missing(name)

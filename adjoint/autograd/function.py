@@ -131,6 +131,13 @@ class FunctionCtx:
         warn("'saved_variables' is deprecated; use 'saved_tensors'", DeprecationWarning)
         return self.saved_tensors
 
+    @property
+    def next_functions(self) -> tuple[tuple[Any, int], ...]:
+        """The nodes that its gradients go to."""
+        node = self._node() if self._node is not None else None
+        found: tuple[tuple[Any, int], ...] = () if node is None else node.next_functions
+        return found
+
     def name(self) -> str:
         """The node's name, as printed."""
         node = self._node() if self._node is not None else None
@@ -389,7 +396,7 @@ def _apply(cls: Any, args: tuple[Any, ...], separate: bool,
 def _finish(cls: Any, node: Any, args: tuple[Any, ...], output: Any, recording: bool,
             mode: int) -> Any:
     ctx = node.ctx
-    many = isinstance(output, (tuple, list))
+    many = isinstance(output, tuple)     # (a list is no tensor: it is handed back as it is)
     outs = list(output) if many else [output]
     inputs = {id(a): a for a in args if isinstance(a, Tensor)}
     dirty = {id(t) for t in ctx._dirty}
@@ -422,8 +429,7 @@ def _finish(cls: Any, node: Any, args: tuple[Any, ...], output: Any, recording: 
         _keep(node, args, original, outs)
         if mode & WATCH:
             dispatch.watch(node, args, [o for o in outs if isinstance(o, Tensor)])
-    return type(output)(outs) if many and type(output) in (tuple, list) else (
-        tuple(outs) if many else outs[0])
+    return tuple(outs) if many else outs[0]
 
 
 def _output(node: Any, o: Any, i: int, is_input: bool, is_dirty: bool, recording: bool) -> Any:

@@ -249,6 +249,11 @@ def get_gradient_edge(tensor: Tensor) -> GradientEdge:
     return GradientEdge(e.node, e.index) if type(e) is Port else GradientEdge(e, 0)
 
 
+def _get_grad_fn_or_grad_acc(t: Tensor | GradientEdge) -> Any:
+    """The node that a tensor is of; of a leaf, the one that accumulates its gradient."""
+    return t.node if isinstance(t, GradientEdge) else get_gradient_edge(t).node
+
+
 def register_multi_grad_hook(tensors: Sequence[Tensor], fn: Callable[..., Any], *,
                              mode: str = "all") -> RemovableHandle:
     """Call `fn` once per backward that reaches one of `tensors`: with a list of their gradients,

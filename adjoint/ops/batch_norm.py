@@ -17,7 +17,7 @@ from adjoint.core.inplace import inplace
 from adjoint.core.modes import GRAD, change, restore, state
 from adjoint.core.op import op
 from adjoint.core.rehearsal import call
-from adjoint.core.tensor import Tensor, bump
+from adjoint.core.tensor import Size, Tensor, bump
 from adjoint.ops.api_common import (
     cast_to,
     dtype_of,
@@ -262,7 +262,7 @@ def batch_norm(input: Any, running_mean: Any, running_var: Any, weight: Any = No
         n = math.prod(input.shape) // max(input.shape[1], 1)
         if n == 1:
             raise ShapeError("Expected more than 1 value per channel when training, got input size "
-                             f"{list(input.shape)}")
+                             f"{Size(input.shape)}")
         out, mean, var = batch_norm_op(input, weight, bias, eps=float(eps))
         if running_mean is not None and momentum is not None and n:
             track(running_mean, mean, momentum, 1.0)

@@ -14,6 +14,7 @@ from adjoint.base.aval import Aval
 from adjoint.base.dtypes import F32, finfo
 from adjoint.base.errors import ShapeError
 from adjoint.core.op import op
+from adjoint.core.tensor import Size
 from adjoint.ops.api_common import (
     cast_to,
     dtype_of,
@@ -190,7 +191,7 @@ def instance_norm(input: Any, running_mean: Any = None, running_var: Any = None,
     n, c, *rest = input.shape
     if math.prod(rest) == 1:
         raise ShapeError("Expected more than 1 spatial element when training, got input size "
-                         f"{list(input.shape)}")
+                         f"{Size(input.shape)}")
     if running_mean is not None and math.prod(rest):
         array = raw(input)
         if isinstance(array, np.ndarray):

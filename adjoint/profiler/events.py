@@ -371,6 +371,27 @@ def _cut(text: str, width: int) -> str:
     return text if len(text) <= width else "..." + text[3 - width:]
 
 
+def _format_time(time_us: float) -> str:
+    """Microseconds as tables print them.
+
+    >>> _format_time(1500)
+    '1.500ms'
+    """
+    return _time(time_us)
+
+
+def _format_memory(nbytes: float) -> str:
+    """Bytes as tables print them.
+
+    >>> _format_memory(2048), _format_memory(-5)
+    ('2.00 KB', '-5 B')
+    """
+    for power, unit in ((3, "GB"), (2, "MB"), (1, "KB")):
+        if abs(nbytes) >= 1024**power:
+            return f"{nbytes / 1024**power:.2f} {unit}"
+    return f"{nbytes} B"
+
+
 def _time(us: float, unit: str | None = None) -> str:
     unit = unit or ("s" if us >= 1e6 else "ms" if us >= 1e3 else "us")
     return f"{us / {'s': 1e6, 'ms': 1e3, 'us': 1.0}[unit]:.3f}{unit}"

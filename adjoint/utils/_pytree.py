@@ -161,14 +161,24 @@ def _get_node_type(tree: Any) -> Any:
 
 def is_structseq_instance(obj: Any) -> bool:
     """True for results of several parts (`torch.return_types`) and the like of `os.stat()`."""
-    kind = type(obj)
-    return tuple in kind.__bases__ and isinstance(getattr(kind, "n_sequence_fields", None), int)
+    return is_structseq_class(type(obj))
+
+
+def is_structseq_class(cls: Any) -> bool:
+    """True for classes of such results."""
+    return (isinstance(cls, type) and tuple in cls.__bases__
+            and isinstance(getattr(cls, "n_sequence_fields", None), int))
+
+
+def is_namedtuple_class(cls: Any) -> bool:
+    """True for a class that `namedtuple` made, and not for a subclass of it."""
+    return (isinstance(cls, type) and cls.__bases__ == (tuple,)
+            and isinstance(getattr(cls, "_fields", None), tuple))
 
 
 def is_namedtuple_instance(obj: Any) -> bool:
-    """True for objects of a class that `namedtuple` made, and not of a subclass of it."""
-    return type(obj).__bases__ == (tuple,) and isinstance(
-        getattr(type(obj), "_fields", None), tuple)
+    """True for objects of such a class."""
+    return is_namedtuple_class(type(obj))
 
 
 def _parts(x: Any) -> Any:

@@ -15,6 +15,9 @@ from adjoint.autograd.selective import (
     checkpoint_name,
     create_selective_checkpoint_contexts,
 )
+from adjoint.base.errors import ArgumentError
+from adjoint.core.modes import warn
+from adjoint.core.tensor import Tensor
 from adjoint.memory.chain_run import auto, checkpoint_chain
 
 
@@ -26,6 +29,42 @@ def get_device_states(*args: Any) -> tuple[list[int], list[Any]]:
 
 def set_device_states(devices: Any, states: Any, *, device_type: Any = None) -> None:
     """Nothing to set, for what `get_device_states` gives."""
+
+
+class DefaultDeviceType:
+    """The kind of device whose generators are kept where no operand tells: it is remembered."""
+
+    _kind = "cpu"
+
+    @classmethod
+    def set_device_type(cls, device: str = "cpu") -> None:
+        """Remember one."""
+        cls._kind = device
+
+    @classmethod
+    def get_device_type(cls) -> str:
+        """The one that is remembered."""
+        return cls._kind
+
+
+def _infer_device_type(*args: Any) -> str:
+    """The kind of device that the operands are on."""
+    return DefaultDeviceType.get_device_type()
+
+
+def detach_variable(inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The tensors, cut off from what made them, which require gradients as before."""
+    if not isinstance(inputs, tuple):
+        raise ArgumentError("Only tuple of tensors is supported. Got Unsupported input type: "
+                            f"{type(inputs).__name__}")
+    return tuple(x.detach().requires_grad_(x.requires_grad) if isinstance(x, Tensor) else x
+                 for x in inputs)
+
+
+def check_backward_validity(inputs: Any) -> None:
+    """Warn if no operand requires gradients, for then none comes out of a checkpoint."""
+    if not any(isinstance(x, Tensor) and x.requires_grad for x in inputs):
+        warn("None of the inputs have requires_grad=True. Gradients will be None")
 
 
 __all__ = ["CheckpointError", "CheckpointPolicy", "SelectiveCheckpointContext", "auto",

@@ -140,6 +140,28 @@ def sdpa_flop(q_shape: Sequence[int], k_shape: Sequence[int], v_shape: Sequence[
     return 2 * rows * k_shape[-2] * (q_shape[-1] + v_shape[-1])
 
 
+_SUFFIXES = ("", "K", "M", "B", "T")
+
+
+def get_suffix_str(number: int) -> str:
+    """The letter under which a number of operations has one to three or four digits."""
+    return _SUFFIXES[max(0, min(len(_SUFFIXES) - 1, (len(str(number)) - 2) // 3))]
+
+
+def convert_num_with_suffix(number: float, suffix: str) -> str:
+    """A number in thousands, millions, ...
+
+    >>> convert_num_with_suffix(12345678, "M")
+    '12.346M'
+    """
+    return f"{number / 1000 ** _SUFFIXES.index(suffix):.3f}{suffix}"
+
+
+def convert_to_percent_str(num: float, denom: float) -> str:
+    """A share, in percent."""
+    return "0%" if denom == 0 else f"{num / denom:.2%}"
+
+
 class FlopCounterMode(TorchDispatchMode):
     """Counts while it is entered; prints the table on exit if `display`.
 

@@ -266,8 +266,8 @@ class MultiheadAttention(Module):
         batched = query.ndim == 3
         b, s = (0, 1) if self.batch_first and batched else (1, 0)
         if key.shape[:-1] != value.shape[:-1] or (batched and key.shape[b] != query.shape[b]):
-            raise AssertedError(f"key shape {tuple(key.shape)} does not match value shape "
-                                f"{tuple(value.shape)}: key's sequence and batch dims must match "
+            raise AssertedError(f"key shape {key.shape} does not match value shape "
+                                f"{value.shape}: key's sequence and batch dims must match "
                                 f"value's, and its batch query's ({shapes})")
         n, length, source = (query.shape[b] if batched else 1), query.shape[s], key.shape[s]
         if padding is not None:
@@ -286,6 +286,6 @@ class MultiheadAttention(Module):
                 raise AssertedError(f"For {kind} `query`, expected `attn_mask` to be `None`, 2-D "
                                     f"or 3-D but found {mask.ndim}-D tensor instead ({shapes})")
             if tuple(mask.shape) != allowed[mask.ndim - 2]:
-                raise ShapeError(f"The shape of the {mask.ndim}D attn_mask is {tuple(mask.shape)}, "
-                                 f"but should be {allowed[0]} or {allowed[1]} ({shapes})")
+                raise ShapeError(f"The shape of the {mask.ndim}D attn_mask is {mask.shape}, "
+                                 f"but should be {allowed[mask.ndim - 2]}. ({shapes})")
         return batched

@@ -102,7 +102,8 @@ class _BatchNorm(_NormBase):
                            self.bias)
         if training and input.numel() == shape[1]:
             raise ShapeError(f"{self._get_name()}: Expected more than 1 value per channel when "
-                             f"training, got input size {shape}: use a larger batch or eval()")
+                             f"training, got input size {input.shape}: use a larger "
+                             "batch or eval()")
 
     def forward(self, input: Tensor) -> Tensor:
         stats = self.running_mean is not None

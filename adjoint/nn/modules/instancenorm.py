@@ -53,7 +53,7 @@ class _InstanceNorm(_NormBase):
         batch_stats = self.training or not self.track_running_stats
         if batch_stats and math.prod(input.shape[-n:]) == 1:
             raise ShapeError(f"{self._get_name()}: Expected more than 1 spatial element when "
-                             f"training, got input size {tuple(input.shape)}")
+                             f"training, got input size {input.shape}")
         batched = input if axis else input.unsqueeze(0)
         momentum = 0.0 if self.momentum is None else self.momentum
         out = F.instance_norm(batched, self.running_mean, self.running_var, self.weight,

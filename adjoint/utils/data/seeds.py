@@ -49,5 +49,15 @@ def seed_worker(base: int, worker: int) -> None:
     """Seed a worker process's generators, the package's, Python's and NumPy's, as PyTorch does."""
     default_generator.manual_seed(base + worker)
     random.seed(base + worker)
-    entropy = [worker, base % 2**32, base >> 32, 0]
-    np.random.seed(np.random.SeedSequence(entropy).generate_state(4))
+    np.random.seed(_generate_state(base, worker))
+
+
+def _generate_state(base_seed: int, worker_id: int) -> list[int]:
+    """Four numbers of 32 bits that seed NumPy's generator in a worker.
+
+    >>> _generate_state(3, 1)
+    [4010755824, 4093133998, 1799442052, 773627024]
+    """
+    entropy = [worker_id, base_seed % 2**32, base_seed >> 32, 0]
+    numbers: list[int] = np.random.SeedSequence(entropy).generate_state(4).tolist()
+    return numbers

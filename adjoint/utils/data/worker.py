@@ -8,13 +8,13 @@ from __future__ import annotations
 import importlib
 import pickle
 import signal
-import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from multiprocessing.connection import Connection
 from typing import Any
 
+from adjoint._utils import ExceptionWrapper
 from adjoint.base.errors import AdjointError
 from adjoint.core.tensor import Tensor
 from adjoint.utils.data.collate import (
@@ -23,6 +23,7 @@ from adjoint.utils.data.collate import (
     default_collate_fn_map,
 )
 from adjoint.utils.data.dataset import fetch, rows
+from adjoint.utils.data.seeds import _generate_state as _generate_state
 from adjoint.utils.data.seeds import seed_worker
 from adjoint.utils.data.segments import discard, pack
 
@@ -162,32 +163,21 @@ class _Worker:
 
 
 def _report(error: BaseException, worker: int) -> bytes:
-    """The exception's class and a text with its traceback, pickled."""
-    text = (f"Caught {type(error).__name__} in DataLoader worker process {worker}.\n"
-            f"Original {''.join(traceback.format_exception(error))}")
+    """The exception's class and its traceback, pickled; another class if that cannot be sent."""
+    sent = ExceptionWrapper((type(error), error, error.__traceback__),
+                            f"in DataLoader worker process {worker}")
     try:
-        data = pickle.dumps((type(error), text))
+        data = pickle.dumps(sent)
         pickle.loads(data)
         return data
     except Exception:
-        return pickle.dumps((WorkerError, text))
-
-
-class _Lines(str):
-    """A text whose repr is itself: KeyError prints the repr of what it was given."""
-
-    __slots__ = ()
-    __repr__ = str.__str__
+        sent.exc_type = type(error).__name__
+        return pickle.dumps(sent)
 
 
 def raise_report(data: bytes) -> None:
     """Raise what `_report` described: the same class where it takes one string."""
-    kind, text = pickle.loads(data)
-    try:
-        error = kind(_Lines(text) if issubclass(kind, KeyError) else text)
-    except Exception:
-        error = WorkerError(text)
-    raise error
+    pickle.loads(data).reraise(WorkerError)
 
 
 def describe_exit(process: Any) -> str:
