@@ -191,7 +191,7 @@ import torch
 import torch._dynamo.test_case
 import torch._functorch.compilers
 import torch.utils.no_such_part as part
-from torch.autograd import _calculate_shape
+from torch.autograd.graph import _get_sid
 from torch.testing._internal.common_utils import TestCase, parametrize, run_tests
 
 
@@ -202,7 +202,7 @@ class TestParts(TestCase):
     @torch._functorch.compilers.something(3)
     def test_decorated(self): pass
 
-    def test_called(self): _calculate_shape(1)
+    def test_called(self): _get_sid(1)
 
     def test_rest(self):
         self.assertFalse(hasattr(torch._C, "_private_flag") or self.flag)
@@ -230,7 +230,7 @@ def test_names_that_are_not_here_fail_the_tests_that_use_them(tmp_path: Path) ->
     (tmp_path / "test_program.py").write_text(UNMET.replace("import torch.utils.no_such_part", "#"))
     done = python(tmp_path, "-m", "adjoint", "run", "--as-torch", "test_program.py")
     assert "Ran 4 tests" in done.stderr and "FAILED (errors=2)" in done.stderr, done.stderr[-3000:]
-    assert "NotSupported: torch.autograd._calculate_shape is not here" in done.stderr
+    assert "NotSupported: torch.autograd.graph._get_sid is not here" in done.stderr
     assert "NotSupported: torch._functorch.compilers.something is not here" in done.stderr
     (tmp_path / "test_program.py").write_text(UNMET)
     done = python(tmp_path, "-m", "adjoint", "run", "--as-torch", "test_program.py")
