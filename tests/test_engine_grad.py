@@ -401,3 +401,54 @@ def test_the_layout_of_gradients_is_that_of_the_leaf_unless_told() -> None:
     assert strides() == (6, 3, 1)
     policy(True)
     assert strides() == (1, 12, 4)
+
+
+@pytest.mark.parametrize("history", [False, True])
+def test_a_gradient_with_a_graph_is_seen_in_one_place(history: bool) -> None:
+    """F16: `.grad` after create_graph is no view of what others hold; the next backward adds to it,
+    element by element."""
+    a, b = (ad.tensor([1.0, 2.0], dtype=ad.float64, requires_grad=True) for _ in range(2))
+    y = (a + b) ** 2 if history else a + b
+    y.sum().backward(create_graph=True)
+    first = b.grad.tolist()
+    (a * a * a).sum().backward()
+    assert b.grad.tolist() == first
+    assert a.grad.tolist() == [first[0] + 3, first[1] + 12]
+    with ad.no_grad():
+        b.grad[0] = 7.0
+    assert b.grad.tolist() == [7, first[1]]
+    if history:
+        x = ad.tensor([1.0, 2.0], dtype=ad.float64, requires_grad=True)
+        (x ** 3).sum().backward(create_graph=True)
+        assert ad.autograd.grad(x.grad.sum(), x)[0].tolist() == [6, 12]
+
+
+def test_the_gradient_given_to_backward_stays() -> None:
+    for requires in (False, True):
+        a = ad.tensor([1.0, 2.0], requires_grad=True)
+        g = ad.tensor([3.0, 4.0], requires_grad=requires)
+        v = a * 1
+        v.retain_grad()
+        v.backward(g, create_graph=True)
+        (a * a).sum().backward()
+        with ad.no_grad():
+            a.grad.mul_(2), v.grad.mul_(2)
+        assert g.tolist() == [3, 4] and v.grad.tolist() == [6, 8] and a.grad.tolist() == [10, 16]
+
+
+def test_a_leaf_that_no_longer_requires_gradients_gets_none() -> None:
+    a = ad.tensor([1.0, 2.0], requires_grad=True)
+    b = ad.tensor([1.0, 2.0], requires_grad=True)
+    y = (a * b).sum()
+    a.requires_grad = False
+    y.backward()
+    assert a.grad is None and b.grad.tolist() == [1, 2]
+
+
+def test_inputs_of_backward_retain_their_gradient() -> None:
+    a = ad.tensor([1.0, 2.0], requires_grad=True)
+    v = a * 2
+    (v * v).sum().backward(inputs=[v], retain_graph=True)
+    assert v.retains_grad and v.grad.tolist() == [4, 8] and a.grad is None
+    (v * 3).sum().backward()
+    assert v.grad.tolist() == [7, 11] and a.grad.tolist() == [6, 6]

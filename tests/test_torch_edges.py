@@ -269,3 +269,21 @@ def test_embeddings_without_storage(options):
 def test_random_pools_want_channels():
     with pytest.raises(RuntimeError, match="non-zero size for non-batch dimensions"):
         ad.nn.FractionalMaxPool2d(2, 3)(ad.ones(2, 0, 5, 5))
+def test_ranks_that_in_place_forms_and_windows_refuse() -> None:
+    v, m = ad.tensor([1.0, 2.0]), ad.ones(3)
+    for run, words in ((lambda: v.fill_diagonal_(0.5), "dimensions must larger than 1"),
+                       (lambda: ad.ones(2, 3, 2).fill_diagonal_(0.5), "of equal length"),
+                       (lambda: m.addmm_(v, v), "mat1 must be a matrix, got 1-D tensor"),
+                       (lambda: m.baddbmm_(v, v), "batch1 must be a 3D tensor"),
+                       (lambda: ad.tensor(3.0).unfold(0, 2, 1), "maximum size .* is 1 but size")):
+        with pytest.raises(RuntimeError, match=words):
+            run()
+    assert v.tolist() == [1, 2] and m.tolist() == [1, 1, 1]
+    assert [ad.tensor(3.0).unfold(0, n, 1).tolist() for n in (0, 1)] == [[], [3]]
+
+
+def test_softmax_of_a_number_that_is_none() -> None:
+    for x in (float("nan"), float("inf")):
+        for f in (ad.softmax, ad.log_softmax):
+            assert f(ad.tensor(x), 0).isnan() and f(ad.tensor([x]), 0).isnan().all()
+    assert ad.softmax(ad.tensor(3.0), -1) == 1 and ad.log_softmax(ad.tensor(-3.0), 0) == 0

@@ -165,21 +165,12 @@ def backward(tensors: Any, grad_tensors: Any = None, retain_graph: bool | None =
     targets = _insides(inputs)
     if not targets:
         raise ArgumentError("`inputs` argument to `backward()` cannot be empty.")
-    captured = walk(roots, keep=keep, create=create_graph, capture=_capture(targets),
-                    accumulate=False, into=True, levels=between)
-    for i, t in enumerate(targets):
-        _accumulate(t, captured.get(i))
-
-
-def _accumulate(t: Tensor | GradientEdge, ct: Any) -> None:
-    """Store the gradient of an input that is no leaf (leaves and `retain_grad` have theirs)."""
-    if ct is None or isinstance(t, GradientEdge) or t.is_leaf or t._retains:
-        return
-    if isinstance(ct, Tensor):
-        t._grad = ct if t._grad is None else t._grad + ct
-    else:
-        new = wrap(np.array(ct) if isinstance(ct, np.ndarray) else ct)
-        t._grad = new if t._grad is None else t._grad + new
+    places = _capture(targets)
+    for t in targets:
+        if isinstance(t, Tensor):
+            t.retain_grad()                     # an input that is no leaf has its `.grad` so
+    walk(roots, keep=keep, create=create_graph, capture=places, accumulate=False, into=True,
+         levels=between)
 
 
 def _capture(targets: Sequence[Any]) -> dict[Any, list[int]]:

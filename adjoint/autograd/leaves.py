@@ -1,7 +1,6 @@
 """Where gradients end: accumulation into `.grad` of leaves."""
 from __future__ import annotations
 
-import sys
 import threading
 from functools import partial
 from typing import Any
@@ -10,6 +9,7 @@ import numpy as np
 
 from adjoint.autograd import graph
 from adjoint.autograd.late import adding
+from adjoint.autograd.owned import own, own_tensor
 from adjoint.base.aval import MetaArray
 from adjoint.core.modes import GRAD_LAYOUT
 from adjoint.core.rehearsal import call
@@ -26,6 +26,8 @@ def accumulate(node: AccumulateGrad, ct: Any, walk: Any) -> None:
     leaf = node.variable
     if leaf is None:
         return graph.gone(walk, node)
+    if not leaf._rg:                # taken back since the graph was made
+        return
     if leaf.array.shape != ct.shape or leaf.array.dtype != getattr(ct, "array", ct).dtype:
         node.follow(leaf.array)
     with _lock:
@@ -33,6 +35,8 @@ def accumulate(node: AccumulateGrad, ct: Any, walk: Any) -> None:
             have = leaf._grad
             if have is None and walk.levels:
                 ct = ct.trace.detach(ct) if ct.level else wrap(np.array(ct.array))
+            elif have is None:
+                ct = own_tensor(ct)
             leaf._grad = ct if have is None else have + ct
         elif leaf._grad is None and ct.size >= _LARGE and adding().waits(walk, node, ct):
             return
@@ -60,18 +64,3 @@ def zero_gradient(grad: Any) -> None:
     """Fill a gradient with zeros and cut it from its graph. One that a program has set may be a
     view, which cannot be detached in place and, without a graph, need not be."""
     (grad.detach_() if grad.grad_fn is not None else grad.requires_grad_(False)).zero_()
-
-
-def own(ct: Any, refs: int) -> Any:
-    """`ct` itself where nobody else can see its buffer, else a copy: `.grad` never aliases a
-    saved or user-held array. `refs` is how many references the callers hold."""
-    if type(ct) is MetaArray:
-        if ct.base is None and ct.contiguous and sys.getrefcount(ct) <= refs + 1:
-            return ct
-        return call(np.array, ct, order="C", otherwise=lambda: MetaArray(ct.shape, ct.dtype))
-    if type(ct) is not np.ndarray:
-        return np.asarray(ct)
-    if (ct.base is None and ct.flags.owndata and ct.flags.writeable and ct.flags.c_contiguous
-            and sys.getrefcount(ct) <= refs + 1):
-        return ct
-    return np.array(ct, order="C")

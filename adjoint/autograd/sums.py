@@ -11,6 +11,7 @@ import numpy as np
 from adjoint.autograd import leaves
 from adjoint.autograd.engine import LARGE
 from adjoint.autograd.fit import fit
+from adjoint.autograd.owned import own, own_tensor
 from adjoint.base.aval import MetaArray
 from adjoint.core import foresight
 from adjoint.core.held import ALONE, owns, refs
@@ -139,9 +140,9 @@ def retain(t: Tensor | None, ct: Any, walk: Any) -> None:
     if t is None or ct is None:
         return
     if isinstance(ct, Tensor):
-        t._grad = ct if t._grad is None else t._grad + ct
+        t._grad = own_tensor(ct) if t._grad is None else t._grad + ct
     elif t._grad is None:
-        t._grad = wrap(leaves.own(ct, 0))
+        t._grad = wrap(own(ct, 0))
     elif type(ct) is MetaArray:
         have = t._grad.array
         t._grad = wrap(call(plus, have, ct, otherwise=lambda: MetaArray(have.shape, have.dtype)))

@@ -142,15 +142,15 @@ def unfold(input: Any, dimension: int, size: int, step: int) -> Any:
             [2, 3]])
     """
     d = one_dim(input, dimension)
-    if not len(input.shape):
-        return reshape(input, (1,))
-    n = input.shape[d]
+    n = input.shape[d] if len(input.shape) else 1
     if step <= 0:
         raise ArgumentError(f"step is {step} but must be > 0")
     if size < 0:
         raise ArgumentError(f"size is {size} but must be >= 0")
     if size > n:
         raise ShapeError(f"maximum size for tensor at dimension {d} is {n} but size is {size}")
+    if not len(input.shape):
+        return FUNCTIONS["narrow"](reshape(input, (1,)), 0, 0, size)
     return windows_op(input, dim=d, size=int(size), step=int(step))
 
 

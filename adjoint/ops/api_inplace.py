@@ -274,6 +274,10 @@ def fill_diagonal_(self: Any, fill_value: Any, wrap: bool = False) -> Any:
 
     from adjoint.ops.index import index_put_op
     shape = tuple(self.shape)
+    if len(shape) < 2:
+        raise ShapeError("dimensions must larger than 1")
+    if len(shape) > 2 and len(set(shape)) > 1:
+        raise ShapeError("all dimensions of input must be of equal length")
     if len(shape) == 2 and not (wrap and shape[0] > shape[1]):
         FUNCTIONS["diagonal"](self).fill_(fill_value)
         return self

@@ -346,6 +346,7 @@ def addmm_(self: Any, mat1: Any, mat2: Any, *more: Any, beta: Any = 1, alpha: An
     """In-place `addmm`."""
     if more:
         return older(addmm_, _FACTORS, self, mat1, mat2, *more)
+    need_rank("addmm", (mat1, 2), (mat2, 2))
     beta, alpha = _weights(beta, alpha, self)
     return inplace(addmm_op.op, self, (mat1, mat2), {"beta": beta, "alpha": alpha}, name="addmm_")
 
@@ -355,6 +356,7 @@ def baddbmm_(self: Any, batch1: Any, batch2: Any, *more: Any, beta: Any = 1, alp
     """In-place `baddbmm`."""
     if more:
         return older(baddbmm_, _FACTORS, self, batch1, batch2, *more)
+    need_rank("bmm", (batch1, 3), (batch2, 3))
     beta, alpha = _weights(beta, alpha, self)
     return inplace(baddbmm_op.op, self, (batch1, batch2), {"beta": beta, "alpha": alpha},
                    name="baddbmm_")

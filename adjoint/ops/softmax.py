@@ -69,8 +69,11 @@ def _softmax_impl(log: bool) -> Any:
             if dim == x.ndim - 1:
                 return _few_rows(log, x.dtype is F32)(x)
             return _few(x, log, dim)
-        if not x.ndim or not x.size:
-            return np.ones_like(x) if not log else np.zeros_like(x)
+        if not x.ndim:
+            with Quiet():
+                return _soft_along(x[None], None, 0, log)[0]
+        if not x.size:
+            return np.ones_like(x)
         w = wide(x)
         out = np.empty(w.shape, w.dtype)
         with Quiet():
