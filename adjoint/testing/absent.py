@@ -231,7 +231,8 @@ ANSWERS: dict[str, dict[str, Any]] = {
     "_utils": {"_is_privateuse1_backend_available": _no},
     "_utils_internal": {"IS_FBSOURCE": False, "get_writable_path": lambda path: path},
     "_logging.scribe": {"open_source_signpost": _nothing},
-    "_inductor.exc": {n: kind(n) for n in ("CppCompileError", "InvalidCxxCompiler")},
+    "_inductor.exc": {"CppCompileError": RuntimeError, "InvalidCxxCompiler": NotSupported},
+    "_inductor.codecache": {"CppCodeCache": Absent("PyTorch's compiler")},
     "_inductor.utils": {"GPU_TYPES": ["cuda", "mps", "xpu", "mtia"]},
     "_native.dsl_registry": {"dsl_registry": SimpleNamespace(
         is_dsl_available=_no, list_available_dsls=list, list_all_dsls=list)},
