@@ -232,3 +232,28 @@ def test_the_first_draw_of_a_process(draw: str) -> None:
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True,
                           timeout=120)
     assert done.returncode == 0, done.stderr
+
+
+DRAWS: dict[str, Callable[[], Any]] = {
+    "channels": lambda: F.dropout2d(ad.ones(5, 6, 3, 3), 0.3),
+    "channels_last": lambda: F.dropout2d(
+        ad.ones(5, 6, 3, 3).contiguous(memory_format=ad.channels_last), 0.3),
+    "slopes": lambda: F.rrelu(ad.linspace(-1, 1, 40), training=True),
+    "windows": lambda: F.fractional_max_pool2d(ad.ones(1, 1, 9, 9), 2, output_size=3),
+    "long": lambda: ad.rand(5000, dtype=ad.float64),
+    "gamma": lambda: ad.distributions.Gamma(ad.ones(9), 2.0).rsample(),
+    "dirichlet": lambda: ad.distributions.Dirichlet(ad.ones(4)).sample((3,)),
+    "poisson": lambda: ad.poisson(ad.full((50,), 3.0)),
+    "binomial": lambda: ad.binomial(ad.full((50,), 9.0), ad.full((50,), 0.3)),
+    "multinomial": lambda: ad.multinomial(ad.full((4, 30), 0.1), 6),
+    "categories": lambda: ad.multinomial(ad.full((4, 30), 0.1), 60, replacement=True),
+    "normal": lambda: ad.normal(ad.zeros(40), ad.ones(40)),
+    "laplace": lambda: ad.distributions.Laplace(0.0, 1.0).rsample((9,))}
+
+
+@pytest.mark.parametrize("name", sorted(DRAWS))
+def test_what_a_draw_takes_hangs_on_no_values(name: str) -> None:
+    """Nor on how much was drawn before: which numbers come, and where a block of them ends."""
+    for _ in range(4):
+        assert agree(DRAWS[name])[0].exact
+        ad.rand(101)

@@ -310,3 +310,21 @@ def test_few_numbers_across_two_blocks(kind: str, monkeypatch: pytest.MonkeyPatc
         found.append(rows)
     assert found[0] == found[1]
     assert not counted or len(tops) == 1 and min(tops) > 0
+
+
+def test_many_doubles_are_those_of_single_words() -> None:
+    """In the memory of the result alone, wherever in a pair and a block they begin and end."""
+    counted = alloc.install()
+    for used in (0, 1, 2, 3, 621, 622, 623, 624):
+        for n in (256, 311, 312, 313, 623, 625, 937, 5000):
+            fast, slow, out = Stream(3), Stream(3), np.empty((2, n))
+            fast.raw(used), slow.raw(used)
+            if counted:
+                alloc.reset_peak()
+            before = alloc.live_and_peak()[0]
+            assert fast.uniform((2, n), F64, 0.0, 1.0, out) is out
+            assert not counted or alloc.live_and_peak()[1] == before
+            words = slow.raw(4 * n).astype(np.uint64)
+            pairs = (words[::2] << np.uint64(32) | words[1::2]) & np.uint64(2**53 - 1)
+            np.testing.assert_array_equal(out.ravel(), pairs * 2.0**-53)
+            assert fast.hold() == slow.hold()

@@ -27,7 +27,7 @@ _BULK = 1500             # words from which a call of machine code pays
 FEW = 256                # numbers that take less words than a block has
 _WIDE = 2**28            # ranges of integers from here on take two words a number
 _NORMAL = {F32: "normal float", F64: "normal double"}
-_TAPE = 512              # doubles drawn ahead for what takes them one by one
+_TAPE = FEW - 1          # doubles drawn ahead for what takes them one by one
 
 
 def _blank() -> Any:
@@ -160,8 +160,8 @@ class Stream:
 
     def uniform(self, shape: Any, dtype: np.dtype[Any], low: float = 0.0,
                 high: float = 1.0, out: Array | None = None) -> Array:
-        """Uniform numbers; 16-bit floats are float32 rounded. A few lie in `out` then, if given,
-        which is in C order."""
+        """Uniform numbers; 16-bit floats are float32 rounded. `out`, in C order, may be where they
+        then lie."""
         n = math.prod(shape)
         if n < FEW and (dtype is F32 or dtype is F64):
             out = np.empty(shape, dtype) if out is None else out
@@ -172,8 +172,11 @@ class Stream:
             if done:
                 return out
         if dtype == F64:
+            flat = None if out is None else out.reshape(-1)
             found = self._bulk("double", n, F64, lambda w: _open(
-                fused(_real(w), high - low, low), low, high), reals=(low, high - low, high))
+                fused(_real(w), high - low, low), low, high), (low, high - low, high), flat)
+            if found is flat and out is not None:
+                return out
         else:
             start, width, stop = reals = singles(float(low), float(high))
             found = self._bulk("float", n, F32, lambda w: _open(
@@ -218,57 +221,50 @@ class Stream:
         return _machine() and _code().few_entry(kind) is not None
 
     def _bulk(self, kind: str, n: int, dtype: np.dtype[Any], made: Callable[[Array], Array],
-              reals: tuple[float, float, float] = (0.0, 1.0, 1.0)) -> Array:
-        """`n` numbers; `made` makes them of words in NumPy where there is no whole block."""
-        per = 2 if kind == "double" else 1
+              reals: tuple[float, float, float] = (0.0, 1.0, 1.0),
+              out: Array | None = None) -> Array:
+        """`n` numbers, with no memory but that of the result (`out`, if given), wherever the block
+        ends; `made` makes them of words in NumPy where there is no machine code."""
+        code, per = _code(), 2 if kind == "double" else 1
         with self._lock:
-            left = _N - int(self._memory[_N])
-            if n * per <= left:
-                out = np.empty(n, dtype)
-                if _code().few(kind, self._memory, out, reals=reals):
-                    return out
-            elif per == 1 and _code().ready(kind, False, True):
-                return self._in_place(kind, np.empty(n, dtype), reals)
-            elif per == 2 and n * per >= _BULK and _code().ready(kind, left % 2 == 1, False):
-                return self._blocks(kind, n, dtype, made, reals)
+            if code.ready(kind, False, True) and (per == 1 or code.ready(kind, True, True)):
+                out = np.empty(n, dtype) if out is None else out
+                left = _N - int(self._memory[_N])
+                if n * per > left:
+                    self._across(kind, out, per, left, reals)
+                else:
+                    code.few(kind, self._memory, out, reals=reals)
+                return out
             return made(self.raw(n * per)).astype(dtype, copy=False)
 
-    def _in_place(self, kind: str, out: Array, reals: tuple[float, float, float]) -> Array:
-        """`_blocks` of numbers of one word, with no memory but the result's."""
-        done = _N - int(self._memory[_N])
+    def _across(self, kind: str, out: Array, per: int, left: int,
+                reals: tuple[float, float, float]) -> None:
+        """The rest of a block, whole blocks, and the beginning of another. A pair whose first word
+        ends a block begins with what is carried over."""
+        code, memory, scratch = _code(), self._memory, self._scratch
+        done, carry = left // per, None
         if done:
-            _code().few(kind, self._memory, out[:done], reals=reals)
-        count = (out.size - done) // _N
+            code.few(kind, memory, out[:done], reals=reals)
+        if left % per:
+            carry = int(self._bits.random_raw())             # the last of the block
+        count = (out.size * per - left) // _N
         if count:
-            self._scratch[:_N] = self._memory[:_N]
-            _code().blocks(kind, self._scratch, out[done:], count, reals=reals)
-            self._memory[:_N] = self._scratch[:_N]
-            done += count * _N
-        if done < out.size:
-            self._bits.random_raw()                          # makes the next block
-            self._memory[_N] = 0
-            _code().few(kind, self._memory, out[done:], reals=reals)
-        return out
-
-    def _blocks(self, kind: str, n: int, dtype: np.dtype[Any], made: Callable[[Array], Array],
-                reals: tuple[float, float, float]) -> Array:
-        """The rest of a block, whole blocks in machine code, and the beginning of another."""
-        per = 2 if kind == "double" else 1
-        out = np.empty(n, dtype)
-        first = self.raw(_N - int(self._memory[_N]))
-        done = first.size // per
-        out[:done] = made(first[:done * per])
-        carry = int(first[-1]) if first.size % per else None
-        count = (n * per - first.size) // _N
-        self._scratch[:_N] = self._memory[:_N]
-        last = _code().blocks(kind, self._scratch, out[done:], count, carry=carry, reals=reals)
-        self._memory[:_N] = self._scratch[:_N]
-        done += count * (_N // per)
-        more = self.raw((n - done) * per - (carry is not None))
-        if carry is not None:
-            more = np.concatenate([np.array([last], np.uint64), more])
-        out[done:] = made(more)
-        return out
+            scratch[:_N] = memory[:_N]
+            code.blocks(kind, scratch, out[done:], count, carry=carry, reals=reals)
+            memory[:_N] = scratch[:_N]
+            done += count * (_N // per)
+        rest = (out.size - done) * per - (carry is not None)
+        if not rest:
+            return
+        scratch[0] = memory[_N - 1]
+        self._bits.random_raw()                              # makes the next block
+        memory[_N] = 0
+        if carry is None:
+            code.few(kind, memory, out[done:], reals=reals)
+            return
+        scratch[1:rest + 1], scratch[_N] = memory[:rest], 0
+        code.few(kind, scratch, out[done:], reals=reals)
+        memory[_N] = rest
 
     # ------------------------------------------------------------------ normal numbers
     def normal(self, shape: Any, dtype: np.dtype[Any], mean: float = 0.0, std: float = 1.0, *,
@@ -366,23 +362,28 @@ class Stream:
                 yield taken
             finally:
                 self.place(*held)
-                self.words(2 * taken.used)
+                if taken.used:
+                    self._bits.random_raw(2 * taken.used, False)
 
 
 class Tape:
-    """`uniform()` and `normal()`: numbers of float64, one at a time."""
+    """`uniform()` and `normal()`: numbers of float64, one at a time. What it holds at most does not
+    hang on how many are taken."""
 
     def __init__(self, stream: Stream) -> None:
         self._stream = stream
-        self._ahead: Iterator[float] = iter(())
+        self._ahead = self._drawn()
         self.used = 0
+
+    def _drawn(self) -> Iterator[float]:
+        return iter(self._stream.uniform((_TAPE,), F64).tolist())
 
     def uniform(self) -> float:
         """A number of [0, 1)."""
         self.used += 1
         for u in self._ahead:
             return u
-        self._ahead = iter(self._stream.uniform((_TAPE,), F64).tolist())
+        self._ahead = self._drawn()
         return next(self._ahead)
 
     def normal(self) -> float:

@@ -23,7 +23,7 @@ from adjoint.base.aval import SCALAR, MetaArray, account, aval_of, inverse
 from adjoint.base.errors import AdjointError
 from adjoint.core.bind import compute, inferred
 from adjoint.core.inplace import _written
-from adjoint.core.op import Op
+from adjoint.core.op import OPS, Op
 from adjoint.core.rehearsal import rehearsal
 from adjoint.core.tensor import owner_of
 from adjoint.kernels import alloc
@@ -63,6 +63,8 @@ class Rehearsal:
 
     def __init__(self, books: Any) -> None:
         self.books = books
+        for op in OPS.values():            # of real operands (numbers), too, an op is what it is
+            op.often = True                # to become: at its first calls it takes other memory
         self.assumed: dict[str, int] = {}  # op -> calls whose workspace is not known
         # id -> tensor and its array (both weakly), its version, and what gives its numbers
         self._told: dict[int, tuple[Any, Any, int, Callable[[], Any]]] = {}

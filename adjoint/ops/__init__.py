@@ -44,6 +44,7 @@ from adjoint.ops import norm as norm
 from adjoint.ops import pointwise as pointwise
 from adjoint.ops import pool as pool
 from adjoint.ops import random as random
+from adjoint.ops import random_counts as random_counts
 from adjoint.ops import ranges as ranges
 from adjoint.ops import recurrent as recurrent
 from adjoint.ops import reduce as reduce

@@ -6,14 +6,16 @@ from typing import Any
 
 import numpy as np
 
-from adjoint.base.aval import Aval
+from adjoint.base.aval import Aval, MetaArray
 from adjoint.base.dtypes import finfo, is_inexact, scalar_type
 from adjoint.base.errors import ArgumentError, DTypeError, ShapeError
 from adjoint.core.autocast import lowered
 from adjoint.core.inplace import inplace as write_inplace
 from adjoint.core.modes import warn
 from adjoint.core.op import op
+from adjoint.core.rehearsal import call
 from adjoint.core.tensor import Tensor, alias, wrap
+from adjoint.core.trace import mapping
 from adjoint.kernels import special
 from adjoint.kernels.samplers import exponential
 from adjoint.kernels.stream import Stream
@@ -34,6 +36,7 @@ from adjoint.ops.api_common import (
     raw,
     wide,
 )
+from adjoint.ops.generator import source
 from adjoint.ops.pointwise import TWO_BOOLEANS
 from adjoint.ops.public import known_as, other_names, planned, public, typed
 from adjoint.ops.random import drawn
@@ -132,21 +135,27 @@ def rrelu(input: Any, lower: float = 1 / 8, upper: float = 1 / 3, training: bool
                             f"{lower} and {upper}")
     if not training:
         return leaky_relu(input, (lower + upper) / 2, inplace)
-    draw = drawn(tuple(input.shape), lambda s, shape: _slopes(
-        s, shape, raw(input), lower, upper))
-    draw = draw if draw.level else draw.array
+    x = raw(input)
+    if type(x) is MetaArray and mapping.get() is None:
+        draw: Any = call(_slopes, source(), tuple(input.shape), x, lower, upper,
+                         otherwise=lambda: MetaArray(x.shape, x.dtype))
+    else:
+        draw = drawn(tuple(input.shape), lambda s, shape: _slopes(s, shape, x, lower, upper))
+        draw = draw if draw.level else draw.array
     if inplace:
         return write_inplace(p.prelu_op.op, input, (draw,), name="rrelu_")
     return p.prelu_op(input, draw)
 
 
 def _slopes(s: Stream, shape: Any, x: Any, lower: float, upper: float) -> Any:
-    """A slope for each element that is not positive, in float64; 1 elsewhere."""
+    """A slope for each element that is not positive, in float64; 1 elsewhere. What it takes does
+    not hang on how many these are."""
     if type(x) is not np.ndarray or x.shape != shape:
         return s.uniform(shape, np.dtype(np.float64), lower, upper).astype(x.dtype)
     slope, below = np.ones(shape, x.dtype), x <= 0
     low, high = (float(x.dtype.type(v)) for v in (lower, upper))
-    slope[below] = s.uniform((int(below.sum()),), np.dtype(np.float64), low, high)
+    room, count = np.empty(slope.size), int(np.count_nonzero(below))
+    slope[below] = s.uniform((count,), np.dtype(np.float64), low, high, room[:count])
     return slope
 
 

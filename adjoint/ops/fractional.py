@@ -11,7 +11,9 @@ from typing import Any
 import numpy as np
 
 from adjoint.base.aval import MetaArray
+from adjoint.base.dtypes import I64
 from adjoint.base.errors import ArgumentError, ShapeError
+from adjoint.core.rehearsal import call
 from adjoint.kernels.conv_numpy import per_dim
 from adjoint.ops.api_common import (
     box,
@@ -28,8 +30,8 @@ from adjoint.ops.shape import reshape, squeeze_op, unsqueeze_op
 
 def _windows(samples: Any, sizes: tuple[int, ...], kernel: tuple[int, ...],
                         out: tuple[int, ...]) -> Any:
-    """Flat indices (N, C, *out, window) of what each window holds; the window's steps follow
-    from one random number per plane and axis ."""
+    """Flat indices (N, C, out x window) of what each window holds; the window's steps follow from
+    one random number per plane and axis."""
     n, (batch, channels) = len(sizes), samples.shape[:2]
     order = range(n) if n == 3 else reversed(range(n))  # samples come as (W, H) in two axes
     flat = np.zeros((batch, channels, *(1,) * (2 * n)), np.int64)
@@ -44,7 +46,7 @@ def _windows(samples: Any, sizes: tuple[int, ...], kernel: tuple[int, ...],
         shape = [batch, channels, *(1,) * (2 * n)]
         shape[2 + axis], shape[2 + n + axis] = o, k
         flat = flat + cells.reshape(shape) * math.prod(sizes[axis + 1:])
-    return flat
+    return flat.reshape(batch, channels, -1)
 
 
 def _extents(name: str, n: int, sizes: Sequence[int], kernel: Sequence[int], output_size: Any,
@@ -90,16 +92,17 @@ def _declare(n: int) -> tuple[Callable[..., Any], Callable[..., Any]]:
         if tuple(_random_samples.shape) != (*planes, n):
             raise ShapeError(f"{name}: _random_samples must be {[*planes, n]}, a number per plane "
                              f"and axis, got {list(_random_samples.shape)}")
-        meta = isinstance(raw(x), MetaArray)             # any windows have the right shape
-        draws = np.zeros((*planes, n)) if meta else raw(_random_samples)
-        size = math.prod(kernel)
-        at = _windows(draws, sizes, kernel, out).reshape(*planes, *out, size)
+        given = raw(_random_samples), sizes, kernel, out
+        window = math.prod(kernel)
+        at: Any = box(x, call(_windows, *given, otherwise=lambda: MetaArray(
+            (*planes, math.prod(out) * window), I64)) if isinstance(raw(x), MetaArray)
+            else _windows(*given))
         flat = reshape(x, (*planes, math.prod(sizes)))
-        picked = reshape(gather_op(flat, at.reshape(*planes, math.prod(out) * size),
-                                   dim=2), at.shape)
+        picked = reshape(gather_op(flat, at, dim=2), (*planes, *out, window))
+        at = reshape(at, (*planes, *out, window))
         best = unsqueeze_op(argmax_op(picked, dim=n + 2, keepdim=False), dim=n + 2)
         values = squeeze_op(gather_op(picked, best, dim=n + 2), dims=(n + 2,))
-        places = squeeze_op(gather_op(box(x, at), best, dim=n + 2), dims=(n + 2,))
+        places = squeeze_op(gather_op(at, best, dim=n + 2), dims=(n + 2,))
         if len(input.shape) == n + 1:
             values, places = (squeeze_op(v, dims=(0,)) for v in (values, places))
         return (values, places) if return_indices else values

@@ -22,7 +22,7 @@ from adjoint.base.dtypes import (
     to_numpy,
     within,
 )
-from adjoint.base.errors import ArgumentError, DTypeError, NoKernel, NotSupported
+from adjoint.base.errors import ArgumentError, DTypeError, NoKernel
 from adjoint.core import inplace as writes
 from adjoint.core.inplace import check_writable
 from adjoint.core.modes import WATCH, about_to_write
@@ -33,13 +33,11 @@ from adjoint.core.trace import mapping
 from adjoint.kernels import samplers
 from adjoint.kernels.stream import F32, F64, FEW, Stream, has_library, singles
 from adjoint.ops.api_common import (
-    exactly,
     finish,
     finish_made,
     need_kernel,
     of_out,
     resized,
-    undifferentiated,
 )
 from adjoint.ops.convert import filled
 from adjoint.ops.create import device_name, order_like, refuse_filled, shape_of
@@ -258,9 +256,16 @@ def normal(mean: Any, std: Any = None, size: Any = None, *, generator: Any = Non
                   lambda s, shape, dtype: _normal(s, shape, dtype, 0.0, first))
     if noise.level or any(t.level for t in given):
         return mean + (noise if first is std else std * noise)
-    raw = [x.array if isinstance(x, Tensor) else x for x in (mean, std)]
-    spread = noise.array if first is std else noise.array * raw[1]
-    return finish(out, wrap((spread + raw[0]).astype(noise.array.dtype), requires_grad))
+    given = [noise.array, *[x.array if isinstance(x, Tensor) else x for x in (mean, std)]]
+    if first is std:
+        given.pop()
+    made: Any = call(_moved, *given, otherwise=lambda: MetaArray(shape, given[0].dtype)) \
+        if MetaArray in map(type, given) else _moved(*given)
+    return finish(out, wrap(made, requires_grad))
+
+
+def _moved(noise: Any, mean: Any, std: Any = None) -> Any:
+    return ((noise if std is None else noise * std) + mean).astype(noise.dtype)
 
 
 @public()
@@ -292,109 +297,6 @@ def _flips(s: Stream, shape: Any, chance: Any) -> Any:
     if type(chance) is float or np.ndim(chance) == 0 and not isinstance(chance, np.ndarray):
         return s.below(math.prod(shape), float(chance)).reshape(shape)
     return samplers.flips(s, chance)
-
-
-_multinomial_out = exactly("multinomial expects Long tensor out, got: {have}")
-
-
-_FEWER = ("cannot sample n_sample > prob_dist.size(-1) samples without replacement: {} of {}")
-
-
-@public()
-@typed
-def multinomial(input: Tensor, num_samples: int, replacement: bool = False, *,
-                generator: Any = None, out: Any = None) -> Tensor:
-    """Indices drawn with probability proportional to each row of `input` ((n,) or (m, n))."""
-    need_kernel("multinomial only supports floating-point dtypes for input, got: {}", "biuc", input)
-    if input.level or mapping.get() is not None:
-        return _multinomial_levels(input, num_samples, replacement, generator)
-    weights = np.asarray(input.array, np.float64)
-    if weights.ndim not in (1, 2):
-        raise ArgumentError(f"prob_dist must be 1 or 2 dim, got shape {list(weights.shape)}")
-    rows = np.atleast_2d(weights)
-    if isinstance(out, Tensor) and out.array.dtype != I64:
-        raise DTypeError("multinomial expects Long tensor out, got: "
-                         f"{scalar_type(out.array.dtype)}")
-    if num_samples <= 0:
-        raise ArgumentError("cannot sample n_sample <= 0 samples")
-    if rows.shape[-1] > 2 ** 24:
-        raise ArgumentError("number of categories cannot exceed 2^24, as many as float32 counts; "
-                            f"got {rows.shape[-1]}")
-    if not replacement and num_samples > rows.shape[-1]:
-        raise ArgumentError(_FEWER.format(num_samples, rows.shape[-1]))
-    least = np.minimum.reduce(rows, None) if rows.size else 0.0
-    if not least >= 0 or rows.size and np.maximum.reduce(rows, None) == np.inf:     # (nan: neither)
-        raise ArgumentError(
-            "probability tensor contains either `inf`, `nan` or element < 0"
-            if num_samples == 1 or not replacement else "invalid multinomial distribution "
-            f"(encountering probability entry {'= infinity or NaN' if least >= 0 else '< 0'})")
-    if (rows.sum(1) <= 0).any():
-        raise ArgumentError("invalid multinomial distribution (sum of probabilities <= 0)")
-    own = rows.astype(input.array.dtype if input.array.dtype == F64 else F32)
-    s = source(generator)
-    if replacement or num_samples == 1:
-        picks = again(samplers.picks, s, own, num_samples)
-    else:
-        picks = again(lambda s: np.argsort(-samplers.race(s, own), 1, kind="stable"), s)[
-            :, :num_samples]
-    made = wrap(picks.astype(I64).reshape(*weights.shape[:-1], num_samples))
-    return _multinomial_out(resized(out, made), made)
-
-
-def _multinomial_levels(input: Tensor, k: int, replacement: bool, generator: Any) -> Any:
-    """`multinomial` inside of a transform: by ops, whose values are not looked at."""
-    weights = input.detach().double()
-    n = int(input.shape[-1])
-    if replacement:
-        edges = weights.cumsum(-1)
-        u = drawn((*input.shape[:-1], k), lambda s, shape: s.uniform(shape, F64),
-                  generator) * edges[..., -1:]
-        return (edges[..., None, :] <= u[..., None]).sum(-1).clamp(0, n - 1)
-    keys = drawn(tuple(input.shape), lambda s, shape: samplers.exponential(s, shape, 1.0),
-                 generator)
-    return (keys / weights).argsort(-1)[..., :k]
-
-
-@public(method=False)
-def poisson(input: Tensor, generator: Any = None) -> Tensor:
-    """Poisson counts with the rates in `input`, in its dtype."""
-    if not input.level and type(input.array) is np.ndarray and (input.array < 0).any():
-        raise ArgumentError("invalid Poisson rate, expected rate to be non-negative, got "
-                            f"{input.array.min()}")
-    if input.level:
-        trace = input.trace
-        if getattr(trace, "randomness", "different") != "different":
-            raise NotSupported("poisson of mapped rates has one draw per example: use vmap("
-                               "randomness='different')")
-        source(generator)
-        token = mapping.set(None)
-        try:
-            return trace.lift(poisson(input.value, generator)) if hasattr(
-                trace, "randomness") else poisson(input.value, generator)
-        finally:
-            mapping.reset(token)
-    if mapping.get() is not None:
-        return drawn(tuple(input.shape), lambda s, shape: samplers.poisson(
-            s, np.broadcast_to(input.array, shape)), generator).to(input.dtype)
-    return wrap(samplers.poisson(source(generator), input.array).astype(input.array.dtype))
-
-
-@public(method=False)
-def binomial(count: Tensor, prob: Tensor, generator: Any = None) -> Tensor:
-    """Successes among `count` trials of probability `prob`, in the dtype of `count`.
-
-    >>> import adjoint as ad
-    >>> ad.binomial(ad.tensor([5.0]), ad.tensor([1.0]))
-    tensor([5.])
-    """
-    n, p = count.array, prob.array
-    shape = np.broadcast_shapes(n.shape, p.shape)
-    if type(n) is MetaArray or type(p) is MetaArray:
-        return wrap(MetaArray(shape, n.dtype))
-    if (n < 0).any() or (p < 0).any() or (p > 1).any():
-        raise ArgumentError("binomial: counts must be >= 0 and probabilities in [0, 1]")
-    found = wrap(samplers.binomial(source(generator), n, p).astype(n.dtype))
-    return undifferentiated("binomial", found, count, prob)
 
 
 # ------------------------------------------------------------------ in-place fills
