@@ -44,7 +44,6 @@ from adjoint.ops import norm as norm
 from adjoint.ops import pointwise as pointwise
 from adjoint.ops import pool as pool
 from adjoint.ops import random as random
-from adjoint.ops import random_counts as random_counts
 from adjoint.ops import ranges as ranges
 from adjoint.ops import recurrent as recurrent
 from adjoint.ops import reduce as reduce
@@ -57,8 +56,8 @@ from adjoint.ops import threads as threads
 from adjoint.ops import vision as vision
 
 NAMESPACES: dict[str, _Any] = {}        # of operators that programs define (`adjoint.library`)
-_LATE = ("aten", "ctc", "fake_quantize", "ldl", "linear_loss", "lowrank", "native", "resample",
-         "segments", "sparse_more", "sparse_rules")
+_LATE = ("aten", "ctc", "fake_quantize", "ldl", "linear_loss", "lowrank", "native",
+         "random_counts", "resample", "segments", "sparse_more", "sparse_rules")
 
 
 def __getattr__(name: str) -> _Any:

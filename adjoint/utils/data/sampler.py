@@ -10,7 +10,7 @@ import numpy as np
 from adjoint.base.errors import ArgumentError, StructureError
 from adjoint.core.tensor import Tensor, wrap
 from adjoint.ops.generator import Generator
-from adjoint.ops.random_counts import multinomial
+from adjoint.ops.random import multinomial
 from adjoint.utils.data.seeds import draw_seed, generator_of, permutation
 
 T_co = TypeVar("T_co", covariant=True)

@@ -12,8 +12,7 @@ from adjoint.distributions import Beta
 from adjoint.nn import Module
 from adjoint.nn.functional import one_hot
 from adjoint.ops.create import from_numpy, tensor
-from adjoint.ops.random import randperm
-from adjoint.ops.random_counts import multinomial
+from adjoint.ops.random import multinomial, randperm
 from adjoint.vision import transforms as _transforms
 from adjoint.vision.transforms import functional as functional
 from adjoint.vision.transforms.draws import integer
