@@ -9,13 +9,14 @@ import numpy as np
 
 from adjoint.autograd import graph
 from adjoint.autograd.late import adding
-from adjoint.autograd.owned import own, own_tensor
 from adjoint.base.aval import MetaArray
+from adjoint.core.held import own
 from adjoint.core.modes import GRAD_LAYOUT
 from adjoint.core.rehearsal import call
 from adjoint.core.tensor import AccumulateGrad, Tensor, bump, wrap
 from adjoint.ops.accelerate import plus
 from adjoint.ops.device import in_order, laid_as
+from adjoint.ops.shape import clone_op
 
 _LARGE = 1 << 16  # elements of a cotangent of which no copy is made if waiting for it spares one
 _lock = threading.RLock()   # several threads may run backward on graphs that share leaves
@@ -36,7 +37,7 @@ def accumulate(node: AccumulateGrad, ct: Any, walk: Any) -> None:
             if have is None and walk.levels:
                 ct = ct.trace.detach(ct) if ct.level else wrap(np.array(ct.array))
             elif have is None:
-                ct = own_tensor(ct)
+                ct = owned(ct)
             leaf._grad = ct if have is None else have + ct
         elif leaf._grad is None and ct.size >= _LARGE and adding().waits(walk, node, ct):
             return
@@ -45,6 +46,13 @@ def accumulate(node: AccumulateGrad, ct: Any, walk: Any) -> None:
         walk.stored.append(node)
     if node._accumulated or node._post_hooks:
         graph.after_leaf(walk, node, leaf, ct)
+
+
+def owned(ct: Tensor) -> Any:
+    """A gradient of a walk with a graph for one place alone: a copy, if it has a history."""
+    if ct.is_sparse:
+        return ct
+    return clone_op(ct) if ct._rg or ct.level else wrap(own(ct.array, 0))
 
 
 def _store(leaf: Tensor, ct: Any) -> None:

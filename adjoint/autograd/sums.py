@@ -11,10 +11,9 @@ import numpy as np
 from adjoint.autograd import leaves
 from adjoint.autograd.engine import LARGE
 from adjoint.autograd.fit import fit
-from adjoint.autograd.owned import own, own_tensor
 from adjoint.base.aval import MetaArray
 from adjoint.core import foresight
-from adjoint.core.held import ALONE, owns, refs
+from adjoint.core.held import ALONE, own, owns, refs
 from adjoint.core.modes import WATCH, state, watchers
 from adjoint.core.rehearsal import call
 from adjoint.core.tensor import Port, Tensor, wrap
@@ -140,7 +139,7 @@ def retain(t: Tensor | None, ct: Any, walk: Any) -> None:
     if t is None or ct is None:
         return
     if isinstance(ct, Tensor):
-        t._grad = own_tensor(ct) if t._grad is None else t._grad + ct
+        t._grad = leaves.owned(ct) if t._grad is None else t._grad + ct
     elif t._grad is None:
         t._grad = wrap(own(ct, 0))
     elif type(ct) is MetaArray:

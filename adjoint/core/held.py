@@ -4,6 +4,11 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+import numpy as np
+
+from adjoint.base.aval import MetaArray
+from adjoint.core.rehearsal import call
+
 refs = sys.getrefcount
 
 
@@ -28,3 +33,18 @@ def owns(array: Any) -> bool:
     base = array.base
     return base is None or (type(base) is type(array) and base.base is None
                             and base.size == array.size and refs(base) <= ALONE + 1)
+
+
+def own(ct: Any, held: int) -> Any:
+    """`ct` itself where nobody else can see its buffer, else a copy: `.grad` never aliases a
+    saved or user-held array. `held` is how many references the callers hold."""
+    if type(ct) is MetaArray:
+        if ct.base is None and ct.contiguous and refs(ct) <= held + 1:
+            return ct
+        return call(np.array, ct, order="C", otherwise=lambda: MetaArray(ct.shape, ct.dtype))
+    if type(ct) is not np.ndarray:
+        return np.asarray(ct)
+    if (ct.base is None and ct.flags.owndata and ct.flags.writeable and ct.flags.c_contiguous
+            and refs(ct) <= held + 1):
+        return ct
+    return np.array(ct, order="C")

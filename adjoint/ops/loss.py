@@ -41,20 +41,6 @@ from adjoint.ops.cross_entropy import (
 )
 from adjoint.ops.family import broadcast_shapes, derived_op, generated, promote
 from adjoint.ops.gather import MANY, gather_op, scatter_op
-from adjoint.ops.loss_each import (
-    REDUCED,
-    bce_logits_op,
-    bce_op,
-    bce_weighted_op,
-    cosine_op,
-    gap_op,
-    gaussian_op,
-    huber_op,
-    l1_op,
-    mse_op,
-    smooth_l1_op,
-    soft_margin_op,
-)
 from adjoint.ops.moments import norm_op
 from adjoint.ops.pointwise import (
     TWO_BOOLEANS,
@@ -75,6 +61,20 @@ from adjoint.ops.pointwise import (
 )
 from adjoint.ops.public import known_as, planned, typed
 from adjoint.ops.reduce import kept, mean_all_op, sum_all_op, sum_op
+from adjoint.ops.reduced import (
+    REDUCED,
+    bce_logits_op,
+    bce_op,
+    bce_weighted_op,
+    cosine_op,
+    gap_op,
+    gaussian_op,
+    huber_op,
+    l1_op,
+    mse_op,
+    smooth_l1_op,
+    soft_margin_op,
+)
 from adjoint.ops.shape import expand_op, lift_all, normalize_dim, reshape, unsqueeze_op
 
 
