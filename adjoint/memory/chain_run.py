@@ -109,8 +109,10 @@ def checkpoint_chain(functions: Any, input: Any, *, segments: int | str | None =
     checkpoints  at most so many held inputs, the fewest extra runs (Griewank and Walther's
                  revolve, ACM TOMS 799), for stages of equal cost
     budget       bytes for the chain ("2GB"): the least time that fits, for unequal stages (the
-                 dynamic program of Beaumont et al., arXiv 1911.13214). Each stage is measured
-                 first, by running it once forward and backward
+                 dynamic program of Beaumont et al., arXiv 1911.13214). Counted are inputs,
+                 residuals, results and cotangents of stages; gradients of parameters and what an
+                 op holds while it runs come on top (`memory.budget` counts all). Each stage is
+                 measured first, by running it once forward and backward
 
     `functions` is a sequence of callables of one argument, or a Sequential. Gradients are those of
     the plain chain. BudgetError states the least budget.
@@ -146,7 +148,8 @@ def _steps(n: int, segments: int | str | None, checkpoints: int | None) -> list[
 
 
 class auto:
-    """A chain that measures its stages at its first call and then keeps within `budget` bytes.
+    """A chain that measures its stages at its first call and then keeps within `budget` bytes of
+    inputs, residuals, results and cotangents (see `checkpoint_chain`).
 
     Calls with the same input shape follow the same schedule, computed once.
 
