@@ -352,7 +352,8 @@ def test_expressions_refuse_everything_else(text: str) -> None:
         ("100 layers", 107_374_182_400), ("age of the universe", 9506.4),
         ("1.3x an inference", 4 / 3),
         ("inference_mode", 0.1185), ("roughly what forward", 2), ("33% more time", 1 / 3),
-        ("K-FAC", 2 * 4096**2), ("60% less", 0.7), ("five nodes", 4), ("4-tensor", 3), ("exp overflows", 88.7228),
+        ("K-FAC", 2 * 4096**2), ("60% less", 0.7), ("five nodes", 4), ("4-tensor", 3),
+        ("exp overflows", 88.7228),
     ],
 )
 def test_sources_right_numbers(part: str, number: float) -> None:
@@ -375,7 +376,8 @@ def test_command_prints_the_issue_example(capsys: pytest.CaptureFixture[str]) ->
 
 
 @pytest.mark.parametrize(("part", "told"), [
-    ("365 GB", "s b = 16,384"), ("24 layers", "PyTorch: 20.1 GB"), ("12 layers", "PyTorch: 10.1 GB"),
+    ("365 GB", "s b = 16,384"), ("24 layers", "PyTorch: 20.1 GB"),
+    ("12 layers", "PyTorch: 10.1 GB"),
     ("under no_grad", "raises AutogradError: element 0 of tensors does not require grad"),
     ("detaches silently", "raises AutogradError: Can't call numpy()"),
     ("x += 1", "raises AutogradError: a leaf Variable"), ("e[:80]", "raises TypeError"),
