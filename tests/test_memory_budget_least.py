@@ -116,7 +116,25 @@ def recurrent() -> tuple[Any, Callable[[], None]]:
     return net, step
 
 
-PROGRAMS = [adam, late_zero, parts, clipped, two, recurrent]
+def turns() -> tuple[Any, Callable[[], None]]:
+    """Two networks with an optimizer each: the second's backward comes after the first's step."""
+    ad.manual_seed(1)
+    made, judge = _net(16, 128, 300), _net(300, 200, 1)
+    for_made, for_judge = ad.optim.Adam(made.parameters()), ad.optim.Adam(judge.parameters())
+    real, noise = _data(128, 300), _data(128, 16)
+
+    def step() -> None:
+        fake = made(noise)
+        for_judge.zero_grad()
+        (judge(fake.detach()) - judge(real)).mean().backward()
+        for_judge.step()
+        for_made.zero_grad()
+        (-judge(fake) * judge(fake)).mean().backward()
+        for_made.step()
+    return ad.nn.ModuleList([made, judge]), step
+
+
+PROGRAMS = [adam, late_zero, parts, clipped, two, recurrent, turns]
 
 
 @pytest.fixture
@@ -265,6 +283,19 @@ def test_an_optimizer_does_not_step_where_the_backward_before_it_did_not_fit() -
     assert "of it for the state that Adam will make" in str(caught.value)
     for a, b in zip(_state(net), before, strict=True):
         np.testing.assert_array_equal(a, b)
+
+
+@exact
+def test_no_optimizer_steps_where_a_later_backward_does_not_fit() -> None:
+    """The first of two is passed over, so that the second's backward is measured too."""
+    net, step = turns()
+    before = _state(net)
+    with pytest.raises(ad.memory.BudgetError, match="before Adam steps"), \
+            ad.memory.budget(alloc.live() + 4096):
+        step()
+    for a, b in zip(_state(net), before, strict=True):
+        np.testing.assert_array_equal(a, b)
+    assert all(p.grad is not None for p in net.parameters())
 
 
 def _groups(net: Any) -> list[Any]:

@@ -116,8 +116,10 @@ class Observer:
     def end_walk(self, walk: Any) -> None:
         """The backward pass has ended, or was left by an exception."""
 
-    def stepping(self, optimizer: Any) -> None:
-        """An optimizer is about to update its parameters."""
+    def stepping(self, optimizer: Any) -> bool:
+        """An optimizer is about to update its parameters. True: it is not to, but to evaluate its
+        closure."""
+        return False
 
     def stepped(self, optimizer: Any) -> None:
         """An optimizer has updated its parameters."""

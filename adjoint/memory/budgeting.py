@@ -39,7 +39,7 @@ from adjoint.memory.lineage import (
 from adjoint.memory.nested import BudgetReport, Inside
 from adjoint.memory.planner import BudgetError
 from adjoint.memory.repeats import Going, Repeats
-from adjoint.memory.shortage import STAYS, Shortage, first_step, margin, with_margin
+from adjoint.memory.shortage import Shortage, first_step, margin, told_at_once, with_margin
 from adjoint.memory.sizes import machine_memory, parse_bytes
 from adjoint.memory.spill import SpillError, SpillFile
 
@@ -164,7 +164,7 @@ class budget(saved_tensors_hooks, Observer):
         """A block has ended: raise what did not fit into it."""
         if error is None:
             self._tell("the block")
-        if isinstance(error, MemoryError) and not isinstance(error, BudgetError):
+        elif isinstance(error, MemoryError) and not isinstance(error, BudgetError):
             asked = needs.asked(error)
             most = self._most() + asked                # (what ran has let go of its own)
             if self._stepping is not None:
@@ -360,12 +360,18 @@ class budget(saved_tensors_hooks, Observer):
         if self._short is not None:
             self._short.accumulated(leaf)
 
-    def stepping(self, optimizer: Any) -> None:
+    def stepping(self, optimizer: Any) -> bool:
+        if self._short is not None:
+            self._note_peak()
+            if self._short.passes_over(optimizer, self.live()):
+                alloc.mark()                       # (what foretells it does not count)
+                return True
         self._tell(f"its backward, before {type(optimizer).__name__} steps")
         first, self._stepping = first_step(optimizer), optimizer
         self._room_for(first)
-        if self.live() + first > self.limit:                 # (nothing has changed yet)
-            raise self._error(self.live() + first, first)
+        if self.live() + first <= self.limit:
+            return False
+        raise self._error(self.live() + first, first)        # (nothing has changed yet)
 
     def stepped(self, optimizer: Any) -> None:
         self._stepping = None
@@ -578,23 +584,17 @@ class budget(saved_tensors_hooks, Observer):
         if short is None:
             return
         self._note_peak()
-        needed, told = short.needed(self._peak, self.live())
+        needed, remark = short.needed(self._peak, self.live())
         if self._active:
             limits.ask(id(self), self.limit)
             self._top = self.limit - margin(self.limit)
         self._least = max(self._least, with_margin(needed))
-        raise BudgetError(
-            f"{short.words}; run to the end of {where} holding as little as it can, the step needed"
-            f" {needed:,}{told}: a budget of {self._least:,} bytes is enough for it\n  {STAYS}",
-            self._least)
+        raise BudgetError(short.told(where, needed, remark, self._least), self._least)
 
     def _error(self, most: int, asked: int) -> BudgetError:
         """What to raise where `asked` bytes would have brought the live bytes to `most`."""
-        self._least = max(self._least, with_margin(most))
-        return BudgetError(
-            f"budget: {self.limit:,} bytes do not suffice: {asked:,} more are asked for where "
-            f"{most - asked:,} are in use and nothing is left to drop or spill{self._disk}; a "
-            f"budget of {self._least:,} bytes gets past this place\n  {STAYS}", self._least)
+        least = self._least = max(self._least, with_margin(most))
+        return BudgetError(told_at_once(self.limit, asked, most, self._disk, least), least)
 
 
 __all__ = ["BudgetError", "BudgetReport", "budget"]

@@ -82,9 +82,9 @@ def _with_hooks(step: Callable[..., Any]) -> Callable[..., Any]:
                                         f"new_kwargs), but got {answer}.")
                 args, kwargs = answer
                 args = args if args and args[0] is self else (self, *args)
-        if state() & WATCH:
-            for observer in watchers.observers.get():
-                observer.stepping(self)
+        if state() & WATCH and any([o.stepping(self) for o in watchers.observers.get()]):
+            closure = kwargs.get("closure", args[1] if len(args) > 1 else None)
+            return closure() if callable(closure) else None
         before = _written_of(self), list(self.state)
         try:
             out = step(*args, **kwargs)
