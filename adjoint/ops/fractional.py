@@ -46,7 +46,7 @@ def _windows(samples: Any, sizes: tuple[int, ...], kernel: tuple[int, ...],
         shape = [batch, channels, *(1,) * (2 * n)]
         shape[2 + axis], shape[2 + n + axis] = o, k
         flat = flat + cells.reshape(shape) * math.prod(sizes[axis + 1:])
-    return flat.reshape(batch, channels, -1)
+    return flat.reshape(batch, channels, math.prod((*out, *kernel)))
 
 
 def _extents(name: str, n: int, sizes: Sequence[int], kernel: Sequence[int], output_size: Any,
