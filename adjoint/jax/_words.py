@@ -43,8 +43,10 @@ def form(module: str, name: str) -> str:
 
 
 def taking(words: str, run: F) -> F:
-    """The function with parameters written as text: `taking("x, *, accuracy=None", run)`."""
-    made: F = eval(f"lambda {words}: run({_passed(words)})", {"run": run})  # noqa: S307  # our text
+    """The function with parameters written as text: `taking("x, *, accuracy=None", run)`. Its line
+    is one of this package, not of the program that calls it."""
+    text = compile(f"lambda {words}: run({_passed(words)})", __file__, "eval")
+    made: F = eval(text, {"run": run})      # noqa: S307  # our text
     return made
 
 

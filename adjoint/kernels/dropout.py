@@ -35,9 +35,9 @@ def _emit(stored: str, register: str, stream: bool, shifted: bool, frame: Frame)
 
         def piece(w: int, mask: Value | None, around: bool = False) -> None:
             at = base + 16 * w
-            v = codegen.load(f, f.at(x, stored, at), stored, 16, mask=mask) * scale
             keep = f.bits(f.load(f.at(bits, "i16", g * 4 + w), "i16"), vec(16, "i1"))
-            v = f.select(keep, v, v * zero)
+            v = codegen.load(f, f.at(x, stored, at), stored, 16, mask=mask)
+            v = v * f.select(keep, scale, zero)
             if shifted:
                 v = v + f.select(keep, *shifts)
             codegen.store(f, v, f.at(out, stored, at), stored, mask=mask, stream=around)
