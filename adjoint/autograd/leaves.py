@@ -10,7 +10,7 @@ import numpy as np
 from adjoint.autograd import graph
 from adjoint.autograd.late import adding
 from adjoint.base.aval import MetaArray
-from adjoint.core.held import own
+from adjoint.core.held import ALONE, own, refs, sole
 from adjoint.core.modes import GRAD_LAYOUT
 from adjoint.core.rehearsal import call
 from adjoint.core.tensor import AccumulateGrad, Tensor, bump, wrap
@@ -29,10 +29,13 @@ def accumulate(node: AccumulateGrad, ct: Any, walk: Any) -> None:
         return graph.gone(walk, node)
     if not leaf._rg:                # taken back since the graph was made
         return
-    if leaf.array.shape != ct.shape or leaf.array.dtype != getattr(ct, "array", ct).dtype:
-        node.follow(leaf.array)
+    if (array := leaf.array).shape != ct.shape or array.dtype != getattr(ct, "array", ct).dtype:
+        node.follow(array)
     with _lock:
-        if isinstance(ct, Tensor):
+        if (type(ct) is type(array) is np.ndarray and leaf._grad is None and refs(ct) <= ALONE + 1
+                and sole(ct) and array.flags.c_contiguous):
+            leaf._grad = wrap(ct)       # nobody else has it: what `_store` would do, at once
+        elif isinstance(ct, Tensor):
             have = leaf._grad
             if have is None and walk.levels:
                 ct = ct.trace.detach(ct) if ct.level else wrap(np.array(ct.array))

@@ -317,7 +317,9 @@ def function_of(op: Op) -> Any:
     """The general caller of an op: operands positional, attributes by keyword."""
     if op.thrift is not None:
         def thrifty(*args: Any, **attrs: Any) -> Any:
-            return bind(op, args, attrs, not any([_large(a) for a in args]))
+            quick = machine is not None and not any([_large(a) for a in args])
+            made = machine(op, args, attrs) if quick else None
+            return bind(op, args, attrs, False) if made is None else made
         return thrifty
 
     def call(*args: Any, **attrs: Any) -> Any:
@@ -524,7 +526,9 @@ remaking = Remaking()
 
 
 def _large(a: Any) -> bool:
-    return isinstance(a, Tensor) and not a.level and a.array.nbytes >= remaking.least_bytes
+    """Whether it is a result that is worth being made again: weights, which are leaves, are not."""
+    return (isinstance(a, Tensor) and a._edge is not None and type(a._edge) is not AccumulateGrad
+            and not a.level and a.array.nbytes >= remaking.least_bytes)
 
 
 def remade(t: Any) -> Packed | None:

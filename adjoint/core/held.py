@@ -44,7 +44,10 @@ def own(ct: Any, held: int) -> Any:
         return call(np.array, ct, order="C", otherwise=lambda: MetaArray(ct.shape, ct.dtype))
     if type(ct) is not np.ndarray:
         return np.asarray(ct)
-    if (ct.base is None and ct.flags.owndata and ct.flags.writeable and ct.flags.c_contiguous
-            and refs(ct) <= held + 1):
-        return ct
-    return np.array(ct, order="C")
+    return ct if refs(ct) <= held + 1 and sole(ct) else np.array(ct, order="C")
+
+
+def sole(ct: Any) -> bool:
+    """Whether an array has memory of its own, that may be written to and has no gaps."""
+    flags = ct.flags
+    return bool(ct.base is None and flags.owndata and flags.writeable and flags.c_contiguous)

@@ -325,9 +325,8 @@ def logsumexp(x: Array, *, axis: int = -1, keepdims: bool = False) -> Any:
 def _targets_fit(target: Array, columns: int, ignore_index: int) -> bool:
     if target.size == 0:
         return False
-    flat = target.reshape(-1)
-    low, high = int(np.minimum.reduce(flat)), int(np.maximum.reduce(flat))
-    if 0 <= low and high < columns:
+    flat = target if target.ndim == 1 else target.reshape(-1)
+    if int(np.maximum.reduce(flat.view(np.uint64))) < columns:      # (negative ones are large)
         return True
     kept = target[target != ignore_index]
     return kept.size == 0 or (int(kept.min()) >= 0 and int(kept.max()) < columns)

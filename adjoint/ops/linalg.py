@@ -38,7 +38,8 @@ ndarray = np.ndarray
 
 def conj(x: Any) -> Any:
     """The complex conjugate; a real operand itself."""
-    return conj_op(x) if dtype_of(x).kind == "c" else x
+    kind = x.dtype.kind if type(x) is ndarray else dtype_of(x).kind
+    return conj_op(x) if kind == "c" else x
 
 
 def mH(x: Any) -> Any:
@@ -141,6 +142,9 @@ def widened(name: str, x: Any, dtype: Any) -> Any:
 def product(a: Any, b: Any, *, left: bool = False, right: bool = False) -> Any:
     """The product of two matrices, the one named as its conjugate transpose. Of real tensors that
     is one node; dispatch modes are told of the transpose too, as PyTorch's are."""
+    if type(a) is ndarray is type(b) and a.dtype is b.dtype and (a.dtype is F32 or a.dtype is F64):
+        record = left_op.op if left else right_op.op if right else mm_op.op
+        return record.impl(a, b)                 # (shapes fit, and no op watches arrays)
     if not (isinstance(a, Tensor) or isinstance(b, Tensor)) or dtype_of(a).kind == "c" or (
             state() & WATCH and watchers.modes.get()):
         return mm_op(*_turned(a, b, left, right))
@@ -389,8 +393,14 @@ def _rows(x: Any) -> Any:
 
 
 def _linear_dx(ct: Any, weight: Any, x_aval: Aval) -> Any:
-    out = mm_op(_rows(ct), conj(weight))
+    out = product(_rows(ct), conj(weight))
     return out if x_aval.ndim == 2 else reshape(out, x_aval.shape)
+
+
+def _column_sums(ct: Any) -> Any:
+    rows = _rows(ct)
+    run = sum_op.op.impl if type(rows) is ndarray else sum_op
+    return run(rows, dim=(0,), keepdim=False)
 
 
 def _batch_linear(op_: Op, args: Any, batched: Any, attrs: Any) -> Any:
@@ -418,7 +428,7 @@ linear_op: Any = op(
     autocast="lower", node="AddmmBackward0", thrift=remade,
     vjp={"x": _linear_dx,
          "weight": ProductRule(lambda ct, x: (conj(_rows(ct)), conj(_rows(x))), left=True),
-         "bias": lambda ct: sum_op(_rows(ct), dim=(0,), keepdim=False)},
+         "bias": _column_sums},
     jvp={"x": lambda t, weight: linear_op(t, weight, None),
          "weight": lambda t, x: linear_op(x, t, None),
          "bias": lambda t, x_aval: broadcast_rows(t, x_aval)},

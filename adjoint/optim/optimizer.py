@@ -234,11 +234,11 @@ class Optimizer:
         """Forget all gradients: set them to None, or fill them with zeros."""
         for group in self.param_groups:
             for p in group["params"]:
-                if p.grad is not None:
+                if p._grad is not None:         # (the property costs a call)
                     if set_to_none:
-                        p.grad = None
+                        p._grad = None
                     else:
-                        zero_gradient(p.grad)
+                        zero_gradient(p._grad)
 
     def step(self, closure: Closure | None = None) -> Any:
         """Update every parameter once. ``closure`` clears gradients, computes the loss and its
@@ -258,7 +258,7 @@ class Optimizer:
         """Parameters of the group that have a gradient; raises if one does not fit."""
         out = []
         for p in group["params"]:
-            g = p.grad
+            g = p._grad
             if g is None:
                 continue
             if g.is_sparse and not self._sparse:
@@ -545,7 +545,7 @@ def _columns(work: Work) -> list[list[Any]]:
     """The arrays of the parameters, of their gradients, and of each of the states."""
     first = [p for p, _ in work]
     states = zip(*[held for _, held in work], strict=True)
-    grads: list[Any] = [p.grad for p in first]
+    grads: list[Any] = [p._grad for p in first]
     return [[p.array for p in first], [g.array for g in grads],
             *[[s.array for s in column] for column in states]]
 

@@ -59,7 +59,7 @@ class SGD(Optimizer):
             fresh: Work = []
             known: Work = []
             for p in params:
-                if p.grad.is_sparse:
+                if p._grad.is_sparse:
                     self._sparse_step(group, p)
                     continue
                 if not group["momentum"]:
@@ -70,8 +70,9 @@ class SGD(Optimizer):
                 if first:
                     state["momentum_buffer"] = zeros_like(p)
                 (fresh if first else known).append((p, [state["momentum_buffer"]]))
-            self._update_all(group, fresh, True)
-            self._update_all(group, known, False)
+            for work, first in ((fresh, True), (known, False)):
+                if work:
+                    self._update_all(group, work, first)
         return loss
 
     def _sparse_step(self, group: dict[str, Any], p: Tensor) -> None:
