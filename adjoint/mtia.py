@@ -2,21 +2,7 @@
 from __future__ import annotations
 
 from adjoint.base.errors import missing as _missing
-from adjoint.cuda import (
-    current_device,
-    device_count,
-    empty_cache,
-    get_device_name,
-    is_available,
-    is_bf16_supported,
-    manual_seed,
-    manual_seed_all,
-    memory_allocated,
-    set_device,
-    synchronize,
-)
+from adjoint.xpu import *  # noqa: F403  # the same questions have the same answers
+from adjoint.xpu import __all__ as __all__
 
-__all__ = ["current_device", "device_count", "empty_cache", "get_device_name", "is_available",
-           "is_bf16_supported", "manual_seed", "manual_seed_all", "memory_allocated", "set_device",
-           "synchronize"]
 __getattr__ = _missing("adjoint.mtia")
