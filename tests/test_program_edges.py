@@ -289,9 +289,9 @@ class Late(Exception):
 def test_what_is_no_refusal_of_operands_goes_through(error: type[Exception]) -> None:
     def impl(*_: Any) -> Any:
         raise error("stop")
-    op: Any = SimpleNamespace(name="slow", prepare=None, impl=impl, infer=lambda *a: None)
+    op: Any = SimpleNamespace(name="slow", prepare=None, run=impl, infer=lambda *a: None)
     with pytest.raises(error, match="^stop$"):
         compute(op, [np.ones(2)], {})
-    op.impl = lambda *_: np.ones(2) + np.ones(3)
+    op.run = lambda *_: np.ones(2) + np.ones(3)
     with pytest.raises(ShapeError, match="slow"):
         compute(op, [np.ones(2)], {})

@@ -24,7 +24,7 @@ _lock = threading.RLock()   # several threads may run backward on graphs that sh
 
 def accumulate(node: AccumulateGrad, ct: Any, walk: Any) -> None:
     """leaf.grad += ct, then the hooks that wait for the accumulated gradient."""
-    leaf = node.variable
+    leaf = node._leaf()
     if leaf is None:
         return graph.gone(walk, node)
     if not leaf._rg:                # taken back since the graph was made

@@ -317,8 +317,10 @@ def function_of(op: Op) -> Any:
     """The general caller of an op: operands positional, attributes by keyword."""
     if op.thrift is not None:
         def thrifty(*args: Any, **attrs: Any) -> Any:
-            quick = machine is not None and not any([_large(a) for a in args])
-            made = machine(op, args, attrs) if quick else None
+            for a in args:
+                if type(a) is Tensor and type(a._edge) not in _LEAVES and _large(a):
+                    return bind(op, args, attrs, False)
+            made = None if machine is None else machine(op, args, attrs)
             return bind(op, args, attrs, False) if made is None else made
         return thrifty
 
@@ -344,7 +346,7 @@ def compute(op: Op, arrays: Sequence[Any], attrs: Mapping[str, Any],
     if op.prepare is not None:
         arrays = op.prepare(arrays)
     try:
-        out = op.impl(*arrays, **attrs)
+        out = op.run(*arrays, **attrs)
     except AdjointError:
         raise
     except REFUSALS as error:
@@ -525,10 +527,11 @@ class Remaking:
 remaking = Remaking()
 
 
+_LEAVES = AccumulateGrad, type(None)
+
+
 def _large(a: Any) -> bool:
-    """Whether it is a result that is worth being made again: weights, which are leaves, are not."""
-    return (isinstance(a, Tensor) and a._edge is not None and type(a._edge) is not AccumulateGrad
-            and not a.level and a.array.nbytes >= remaking.least_bytes)
+    return isinstance(a, Tensor) and not a.level and a.array.nbytes >= remaking.least_bytes
 
 
 def remade(t: Any) -> Packed | None:

@@ -51,7 +51,7 @@ class Op:
     """
 
     name: str
-    impl: Rule
+    run: Rule                            # what is called for `impl`: it, or machine code before it
     infer: Rule
     vjp: Mapping[Key, Rule]
     jvp: Mapping[Key, Rule | None]
@@ -92,13 +92,15 @@ class Op:
         self.operands, self.attrs, self.variadic = parameters(self.impl)
         self.multi = len(self.outs) + len(self.hidden) > 1 or self.variadic_out
         if not self.node:
-            title = "".join(w[:1].upper() + w[1:] for w in name.split("_"))
-            self.node = f"{title}Backward0"
-        # nodes are `OpNode`s
-        self.wide = not self.unrolled or len(self.operands) > 2 or bool(self.attrs)
+            self.node = "".join([w[:1].upper() + w[1:] for w in name.split("_")]) + "Backward0"
+        self.wide = not self.unrolled or len(self.operands) > 2 or bool(self.attrs)     # `OpNode`s
         self.plans: dict[int, Plan] = {}
         self.pushes: dict[int, tuple[Push, ...]] = {}
         self._small: tuple[Rule | None, int] = None, 0
+
+    def _compute_by(self, rule: Rule) -> None:
+        self._impl = self.run = rule
+    impl = property(lambda self: self._impl, _compute_by)     # the raw results of raw arrays
 
     def settle(self, small: Rule, limit: int) -> None:
         """`small` is what `impl` comes to where no operand has `limit` elements."""
@@ -189,12 +191,11 @@ class Op:
             def first(rule: Rule) -> Rule:
                 def lifted(cts: Any, *args: Any, **attrs: Any) -> Any:
                     return rule(cts[:len(self.outs)], *args, **attrs)
-                lifted.__signature__ = inspect.signature(rule)  # type: ignore[attr-defined]
-                # (so that the residuals are read off as from the rule itself)
+                lifted.__signature__ = inspect.signature(rule)  # type: ignore[attr-defined]  # read
                 return lifted
             own = {k: v for k, v in vars(self).items() if k in FIELDS}
             self._exposed = type(self)(**own | dict(
-                outs=(*self.outs, *self.hidden), hidden=(), jvp=self.jvp,
+                impl=self.impl, outs=(*self.outs, *self.hidden), hidden=(), jvp=self.jvp,
                 vjp={k: first(r) for k, r in self.vjp.items()},
                 differentiable=self.differentiable or self.outs))
             self._exposed.call = function_of(self._exposed)
@@ -219,7 +220,7 @@ class Op:
         return f"<op {self.name}>"
 
 
-FIELDS = frozenset(Op.__annotations__) - {"own", "call", "_exposed"}
+FIELDS = frozenset(Op.__annotations__) - {"own", "call", "run", "_exposed"}
 
 
 def _tuples(table: Mapping[Any, Rule | None]) -> dict[tuple[str, ...], Rule | None]:

@@ -25,7 +25,7 @@ ENV = ("tensor", "parameter", "array_type", "state", "off", "on", "true", "false
        "cell", "ref", "kept", "inference", "inferring", "exposed", "version", "asarray", "aval_of",
        "aval_type", "multi", "exception", "memory_error", "minus_one", "in", "out", "aval", "avals",
        # names of attributes
-       "impl", "prepare", "facts", "shape_name", "new", "objects", "tell", "told_on", "told_off",
+       "run", "prepare", "facts", "shape_name", "new", "objects", "tell", "told_on", "told_off",
        "float32", "float64",
        *outputs_ir.ENV, *views_ir.ENV)
 OP, OPERANDS, ATTRS = range(3)
@@ -417,7 +417,7 @@ class _Bind(Outputs):
         return f.loop(f.i64(1), self.n, 1, [known], same)[0]
 
     def _function(self, values: Value) -> Value:
-        """What computes these arrays: `small` of the facts if all are that, else `impl`."""
+        """What computes these arrays: `small` of the facts if all are that, else `run`."""
         f, w = self.f, self.w
         small = self._fact(SMALL)
         limit = f.call("PyLong_AsLongLong", "i64", self._fact(LIMIT))
@@ -432,7 +432,7 @@ class _Bind(Outputs):
         def all_fit() -> Value:
             return f.loop(f.i64(0), self.n, 1, [f.const("i1", True)], fits)[0]
         good = w.either(w.differs(small, w.none), all_fit, lambda: f.const("i1", False))
-        return w.either(good, lambda: small, lambda: self._attribute(self.op, "impl"))
+        return w.either(good, lambda: small, lambda: self._attribute(self.op, "run"))
 
     def _as_array(self) -> None:
         """`out`, which may be a number of NumPy's, as an array."""

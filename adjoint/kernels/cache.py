@@ -63,7 +63,8 @@ def _warn(text: str) -> None:
 class Store:
     """A bounded directory of object code.
 
-    `directory` is made (0700) when it is first written to; `limit` bounds its size in bytes.
+    `directory` is made (0700) when it is first written to; `limit` bounds its size in bytes, which
+    a process may exceed by a sixteenth.
     Every method works, and does nothing, where the directory cannot be used.
 
     >>> import tempfile
@@ -79,6 +80,7 @@ class Store:
         self.directory = directory
         self.limit = limit
         self._usable: bool | None = None
+        self._unseen = 0            # bytes that were written since the files were last counted
 
     def usable(self) -> bool:
         """Whether the directory exists (or was made) and is private to this user."""
@@ -147,7 +149,12 @@ class Store:
             except OSError:
                 os.unlink(temporary)
                 return
-            self.prune()
+            # counting thousands of files takes longer than compiling one: after many bytes, and,
+            # as most processes write few, at one key of 256
+            self._unseen += len(data)
+            if self._unseen >= self.limit // 16 or key.startswith("00"):
+                self._unseen = 0
+                self.prune()
         except OSError:
             return
 

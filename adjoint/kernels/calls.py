@@ -170,7 +170,7 @@ def toucher(world: World) -> Callable[..., Any] | None:
 @functools.cache
 def _general(world: World) -> llvm.Module | None:
     """The module of what handles any op."""
-    words = "impl prepare facts in out aval avals ports _base _kids _steps _creation no_grad multi"
+    words = "run prepare facts in out aval avals ports _base _kids _steps _creation no_grad multi"
     names = {n: sys.intern(n) for n in words.split()}
     objects, slots = world()
     return link("bind", bind_ir.text, bind_ir.ENV, {

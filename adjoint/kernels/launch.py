@@ -83,11 +83,13 @@ class Table:
         self._most = most
         self._words = words_of([0] * (1 + most))
         self._plans: list[tuple[Any, ...]] = []
-        self.call = otherwise
+        self.call = self.before(name, otherwise)
+
+    def before(self, name: str, otherwise: Callable[..., Any]) -> Callable[..., Any]:
+        """A `call` that gives what the table has no plan for to another function."""
         here = machine()
-        if here is not None:
-            own = (ctypes.addressof(self._words), otherwise, self)
-            self.call = builtin.make(name, here.plan, own)
+        own = (ctypes.addressof(self._words), otherwise, self)
+        return otherwise if here is None else builtin.make(name, here.plan, own)
 
     def clear(self) -> None:
         """Forget all layouts."""

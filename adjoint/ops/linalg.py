@@ -143,8 +143,7 @@ def product(a: Any, b: Any, *, left: bool = False, right: bool = False) -> Any:
     """The product of two matrices, the one named as its conjugate transpose. Of real tensors that
     is one node; dispatch modes are told of the transpose too, as PyTorch's are."""
     if type(a) is ndarray is type(b) and a.dtype is b.dtype and (a.dtype is F32 or a.dtype is F64):
-        record = left_op.op if left else right_op.op if right else mm_op.op
-        return record.impl(a, b)                 # (shapes fit, and no op watches arrays)
+        return mm_op.op.run(a.T if left else a, b.T if right else b)    # (no op watches arrays)
     if not (isinstance(a, Tensor) or isinstance(b, Tensor)) or dtype_of(a).kind == "c" or (
             state() & WATCH and watchers.modes.get()):
         return mm_op(*_turned(a, b, left, right))
@@ -392,8 +391,15 @@ def _rows(x: Any) -> Any:
     return x if len(x.shape) == 2 else reshape(x, (math.prod(x.shape[:-1]), x.shape[-1]))
 
 
+def _flat(x: Any) -> Any:
+    """The conjugate of the rows: a real matrix itself."""
+    if type(x) is ndarray and x.ndim == 2 and x.dtype.kind != "c":
+        return x
+    return conj(_rows(x))
+
+
 def _linear_dx(ct: Any, weight: Any, x_aval: Aval) -> Any:
-    out = product(_rows(ct), conj(weight))
+    out = product(ct if len(ct.shape) == 2 else _rows(ct), conj(weight))
     return out if x_aval.ndim == 2 else reshape(out, x_aval.shape)
 
 
@@ -427,7 +433,7 @@ linear_op: Any = op(
     "linear", show="{x} @ {weight}ᵀ[ + {bias}]", impl=_linear_checked, infer=_linear_infer,
     autocast="lower", node="AddmmBackward0", thrift=remade,
     vjp={"x": _linear_dx,
-         "weight": ProductRule(lambda ct, x: (conj(_rows(ct)), conj(_rows(x))), left=True),
+         "weight": ProductRule(lambda ct, x: (_flat(ct), _flat(x)), left=True),
          "bias": _column_sums},
     jvp={"x": lambda t, weight: linear_op(t, weight, None),
          "weight": lambda t, x: linear_op(x, t, None),
