@@ -45,6 +45,7 @@ VALUES = "the values of the operand decide the result's shape or what the progra
 
 FINITE = "finite here, in PyTorch nan"
 PLACES = "computed in 32 bits and rounded once; PyTorch rounds on the way"
+SIGN = "PyTorch rounds on the way; the gradient of a sign is 0"
 COMMON_16 = {**dict.fromkeys(("grid_sampler_2d", "nn.functional.grid_sample", "histc"), PLACES),
              "matrix_exp": FINITE}
 GAPS = "reads the gaps between the elements of its operand, where anything may be"
@@ -99,11 +100,10 @@ ON_PURPOSE: dict[str, dict[str, str]] = {
         "grid_sampler_3d": PLACES,
         **dict.fromkeys(("complex", "view_as_complex"), "no complex numbers of 16-bit parts here"),
         "linalg.vector_norm": "PyTorch's powers underflow in 16 bits",
-        "nn.functional.normalize": "PyTorch rounds on the way; the gradient of a sign is 0",
+        "nn.functional.normalize": SIGN,
         "nn.functional.soft_margin_loss": FINITE,
     },
     "int8": {
-        "cumulative_trapezoid": "PyTorch's sums and products wrap around in int8",
         **dict.fromkeys(
             ("special.polygamma.special_polygamma_n_0",
              *(f"polygamma.polygamma_n_{k}" for k in range(5))),
@@ -149,8 +149,6 @@ ON_PURPOSE: dict[str, dict[str, str]] = {
     "refused int64": {
         **dict.fromkeys("linalg.lu linalg.lu_factor_ex".split(), EMPTY),
         "round.decimals_0": "computed, in PyTorch refused",
-        **dict.fromkeys("masked.softmax masked.log_softmax masked.softmin".split(),
-                        "refused for the -inf of masked places, which comes first"),
     },
     "refused bfloat16": {
         **dict.fromkeys(
@@ -158,6 +156,9 @@ ON_PURPOSE: dict[str, dict[str, str]] = {
             " linalg.ldl_factor_ex linalg.lu linalg.lu_factor_ex linalg.svdvals".split(), EMPTY),
     },
 }
+
+# What differs on some processors only: PyTorch's kernels for AVX2 round in another order.
+ON_SOME_PROCESSORS = {"bfloat16": {"nn.functional.normalize": SIGN}}
 
 
 def key(column: tuple[str, str]) -> str:
@@ -168,7 +169,9 @@ def key(column: tuple[str, str]) -> str:
 
 def known(column: tuple[str, str], name: str) -> str:
     """Why an operation differs in a column (mode, dtype), or an empty string."""
-    return ON_PURPOSE.get(key(column), {}).get(name) or ON_PURPOSE["*"].get(name, "")
+    tables = (ON_PURPOSE.get(key(column), {}), ON_SOME_PROCESSORS.get(key(column), {}),
+              ON_PURPOSE["*"])
+    return next((table[name] for table in tables if name in table), "")
 
 
 def named(op: Any) -> str:
