@@ -172,6 +172,8 @@ class TestFoundByThem:
          "pad must be non-negative"),
         (lambda: ad.nn.functional.batch_norm(ad.ones(4, 3), None, None, training=True, eps=0),
          "eps must be positive during training"),
+        (lambda: ad.batch_norm(ad.ones(4, 3, dtype=ad.float64), None, None, ad.zeros(3),
+                               ad.ones(3), False, 0.1, 1e-5, False), "mixed dtype"),
         (lambda: ad.nn.functional.softshrink(ad.ones(2), -0.5), r"in range \[0, 3.4"),
         (lambda: ad.nn.GRU(0, 3), "input_size must be greater than zero"),
         (lambda: ad.nn.GRU(3, 3, bias=1), "bias should be of type bool, got: int"),

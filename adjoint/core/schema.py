@@ -198,7 +198,8 @@ def _expected(p: inspect.Parameter, value: Any, first: bool) -> str:
     if kind is float:
         return "float" if many or isinstance(value, (str, bytes, dict, list, tuple)) else ""
     if first or p.name in _TENSORS:
-        return "Tensor" if isinstance(value, _PLAIN_DATA) else ""
+        optional = value is None and "None" in str(p.annotation)
+        return "Tensor" if isinstance(value, _PLAIN_DATA) and not optional else ""
     return "a number" if isinstance(value, str) and not _WORDS.search(p.name) else ""
 
 

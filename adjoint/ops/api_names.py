@@ -54,7 +54,8 @@ def top_group_norm(input: Any, num_groups: int, weight: Any = None,
 
 
 @public("batch_norm", method=False)
-def top_batch_norm(input: Any, weight: Any, bias: Any, running_mean: Any, running_var: Any,
+def top_batch_norm(input: Any, weight: Any | None, bias: Any | None,
+                   running_mean: Any | None, running_var: Any | None,
                    training: bool, momentum: float, eps: float, cudnn_enabled: bool) -> Any:
     """`nn.functional.batch_norm` with the arguments in another order."""
     return batch_norm.batch_norm(input, running_mean, running_var, weight, bias, training, momentum,
@@ -63,7 +64,8 @@ def top_batch_norm(input: Any, weight: Any, bias: Any, running_mean: Any, runnin
 
 @public("instance_norm", method=False)
 @typed
-def instance_norm(input: Any, weight: Any, bias: Any, running_mean: Any, running_var: Any,
+def instance_norm(input: Any, weight: Any | None, bias: Any | None,
+                  running_mean: Any | None, running_var: Any | None,
                   use_input_stats: bool, momentum: float, eps: float, cudnn_enabled: bool) -> Any:
     """`nn.functional.instance_norm` with the arguments in another order."""
     return group_norm.instance_norm(input, running_mean, running_var, weight, bias,
@@ -141,7 +143,8 @@ def native_group_norm(input: Any, weight: Any, bias: Any, N: int, C: int, HxW: i
 
 
 @public("native_batch_norm", method=False)
-def native_batch_norm(input: Any, weight: Any, bias: Any, running_mean: Any, running_var: Any,
+def native_batch_norm(input: Any, weight: Any | None, bias: Any | None,
+                      running_mean: Any | None, running_var: Any | None,
                       training: bool, momentum: float, eps: float) -> Any:
     """(`nn.functional.batch_norm`, the batch's means, 1 / deviations); empty ones in evaluation."""
     out = batch_norm.batch_norm(input, running_mean, running_var, weight, bias, training, momentum,

@@ -237,6 +237,22 @@ def check_channels(name: str, input: Any, *params: Any) -> None:
                              f"{own} and {what} of {dtype_of(p)}; convert one with .to()")
 
 
+def _per_batch(input: Any) -> int:
+    """How many numbers of a batch a channel has."""
+    return math.prod(input.shape[:1] + input.shape[2:])
+
+
+def check_batch(input: Any, training: bool, eps: float, layer: str = "") -> None:
+    """What PyTorch looks at first: the deviation of a channel is to be defined and not 0."""
+    if training and _per_batch(input) == 1:
+        raise ShapeError(f"{layer}Expected more than 1 value per channel when training, got input "
+                         f"size {Size(input.shape)}: use a larger batch or eval()")
+    if eps < 0 or training and not eps:
+        raise ArgumentError(f"{layer}batch_norm eps must be "
+                            f"{'positive during training' if training else 'non-negative'}, but "
+                            f"got {eps}")
+
+
 def batch_norm(input: Any, running_mean: Any, running_var: Any, weight: Any = None,
                bias: Any = None, training: bool = False, momentum: float = 0.1,
                eps: float = 1e-5) -> Any:
@@ -250,19 +266,13 @@ def batch_norm(input: Any, running_mean: Any, running_var: Any, weight: Any = No
     adjoint.Size([2, 1])
     """
     need("batch_norm", input)
+    check_batch(input, training, eps)
     need_kernel("batch_norm", "biuc", input)
     if not math.prod(input.shape) and len(input.shape) < 2:
         return mul(input, 1.0)                      # nothing to normalize, as in PyTorch
     check_channels("batch_norm", input, running_mean, running_var, weight, bias)
-    if eps < 0 or training and not eps:
-        raise ArgumentError("batch_norm eps must be "
-                            f"{'positive during training' if training else 'non-negative'}, but "
-                            f"got {eps}")
     if training:
-        n = math.prod(input.shape) // max(input.shape[1], 1)
-        if n == 1:
-            raise ShapeError("Expected more than 1 value per channel when training, got input size "
-                             f"{Size(input.shape)}")
+        n = _per_batch(input)
         out, mean, var = batch_norm_op(input, weight, bias, eps=float(eps))
         if running_mean is not None and momentum is not None and n:
             track(running_mean, mean, momentum, 1.0)

@@ -12,7 +12,7 @@ from adjoint.nn._core import no_grad
 from adjoint.nn.modules._check import empty_parameter, positive, rank
 from adjoint.nn.modules.module import Module
 from adjoint.ops.api_common import need_kernel
-from adjoint.ops.batch_norm import check_channels, counted
+from adjoint.ops.batch_norm import check_batch, check_channels, counted
 
 __all__ = ["BatchNorm1d", "BatchNorm2d", "BatchNorm3d", "SyncBatchNorm"]
 
@@ -89,6 +89,7 @@ class _BatchNorm(_NormBase):
     def _check(self, input: Tensor, training: bool) -> None:
         """All that can be wrong, before the running statistics are touched."""
         self._check_input_dim(input)
+        check_batch(input, training, self.eps, f"{self._get_name()}: ")
         shape = tuple(input.shape)
         if shape[1] != self.num_features and (self.affine or self.track_running_stats):
             raise ShapeError(
@@ -100,10 +101,6 @@ class _BatchNorm(_NormBase):
             need_kernel("batch_norm", "biuc", input)
             check_channels("batch_norm", input, self.running_mean, self.running_var, self.weight,
                            self.bias)
-        if training and input.numel() == shape[1]:
-            raise ShapeError(f"{self._get_name()}: Expected more than 1 value per channel when "
-                             f"training, got input size {input.shape}: use a larger "
-                             "batch or eval()")
 
     def forward(self, input: Tensor) -> Tensor:
         stats = self.running_mean is not None
