@@ -14,6 +14,7 @@ from helpers_memory import agree
 import adjoint as ad
 from adjoint import nn
 from adjoint.kernels import alloc
+from adjoint.memory import meters
 
 pytestmark = pytest.mark.skipif(not alloc.available(), reason="needs the counting allocator")
 F = nn.functional
@@ -257,3 +258,46 @@ def test_what_a_draw_takes_hangs_on_no_values(name: str) -> None:
     for _ in range(4):
         assert agree(DRAWS[name])[0].exact
         ad.rand(101)
+
+
+_INDEX = [[1, 2, 2, 7], [0, 1, 1, 1]]
+RULES: dict[str, tuple[Callable[..., Any], tuple[Any, ...]]] = {
+    "gamma": (lambda a, b: ad.distributions.Gamma(a, b).rsample(), ((50, 40), (50, 40))),
+    "beta": (lambda a, b: ad.distributions.Beta(a, b).rsample(), ((5, 40), (5, 40))),
+    "dirichlet": (lambda a: ad.distributions.Dirichlet(a).rsample(), ((50, 40),)),
+    "student": (lambda a: ad.distributions.StudentT(20 * a).rsample(), ((5, 40),)),
+    "gammainc": (lambda a, x: ad.special.gammainc(200 * a, 200 * x), ((50, 40), (50, 40))),
+    "gammaincc": (lambda a, x: ad.special.gammaincc(a.detach(), x), ((700,), (700,))),
+    "polygamma": (lambda a: ad.special.polygamma(1, a - 0.5), ((50, 40),)),
+    "hard": (lambda a: F.gumbel_softmax(a, hard=True), ((50, 40),)),
+    "probabilities": (lambda a, b: F.cross_entropy(a, b.softmax(1)), ((50, 40), (50, 40))),
+    "trace": (lambda a: a.trace(), ((40, 40),)),
+    "nuclear": (lambda a: ad.linalg.norm(a, "nuc"), ((6, 7),)),
+    "condition": (lambda a: ad.linalg.cond(a), ((6, 6),)),
+    "frequency": (lambda w: F.embedding(ad.tensor(_INDEX), w, scale_grad_by_freq=True), ((9, 4),)),
+    "longest": (lambda w: F.embedding(ad.tensor(_INDEX), w.clone().detach(), max_norm=0.5) * w[0],
+                ((9, 4),)),
+    "mean": (lambda a: (a - 1).mean(), ((50, 40),))}
+
+
+@pytest.mark.row("F79")
+@pytest.mark.parametrize("name", sorted(RULES))
+def test_what_a_rule_takes_hangs_on_no_values(name: str) -> None:
+    """Whatever numbers come, and where a loss or its cotangent is one number."""
+    f, shapes = RULES[name]
+    operands = [(ad.rand(shape) + 0.1).requires_grad_() for shape in shapes]
+
+    def step() -> None:
+        y = f(*operands)
+        (y * y).sum().backward()
+        for x in operands:
+            x.grad = None
+    for _ in range(3):
+        assert agree(step)[0].exact
+        for x in operands:
+            x.detach().copy_(ad.rand(x.shape) + 0.1)
+    predicted = ad.memory.predict(step)
+    live = alloc.live_and_peak()[0]
+    meters.restart()
+    step()
+    assert alloc.live_and_peak()[1] - live == predicted.peak - predicted.before

@@ -18,7 +18,7 @@ from adjoint.autograd import graph, leaves
 from adjoint.autograd.fit import fit
 from adjoint.autograd.late import adding, choices, drawing, machine
 from adjoint.base import provenance
-from adjoint.base.aval import MetaArray
+from adjoint.base.aval import SCALAR, MetaArray
 from adjoint.base.errors import AutogradError, Quiet
 from adjoint.core.bind import retried, tensor_of, value_of
 from adjoint.core.held import ALONE
@@ -292,7 +292,7 @@ class Backward:
                 fast = plan.large
             if type(ct) is ndarray:
                 return list(fast(ct, *vals))
-            if rehearsal.get() is not None:
+            if rehearsal.get() is not None and ct.base is not SCALAR:  # (numbers: below)
                 return list(call(fast, ct, *vals, otherwise=lambda: plan.run(
                     ct, vals, node.attrs, n)))
         sums = adding().begun(self, node) if plan.grows else None

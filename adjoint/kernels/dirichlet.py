@@ -19,13 +19,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from adjoint.kernels.special import through_float64
+from adjoint.kernels.special import fill_in, through_float64
 
 Array = NDArray[Any]
 NODES = 48
 FALLEN = 40.0               # the density beyond is below 1e-17 of that at x
 BEND = 37.0                 # |logit t| from which 1 - t is 1, or t is 1, in 53 bits
-CHUNK = 4096                # variates at a time: CHUNK * NODES numbers a temporary
+BLOCK = 256                 # variates at a time: BLOCK * NODES numbers a temporary
 # psi(t) = log t - 1/(2t) + sum of these over t^2, t^4, ... (Abramowitz and Stegun 6.3.18)
 _DIGAMMA = (-1 / 12, 1 / 120, -1 / 252, 1 / 240, -1 / 132, 691 / 32760, -1 / 12)
 
@@ -73,6 +73,18 @@ def _reach(p: Array, total: Array, q: Array, r: Array) -> Array:
     return s
 
 
+def _piece(start: Array, end: Array, q: Array, r: Array, ahead: Array, low: Array, p: Array,
+           total: Array) -> Array:
+    """The integral over s from `start` to `end`."""
+    nodes, weights = _nodes()
+    wide = end - start
+    s = start[:, None] + wide[:, None] * nodes
+    mix = _log_mix(s, q[:, None], r[:, None])
+    value = ahead[:, None] - mix - np.where(low[:, None], s, 0.0)
+    value *= np.exp(-p[:, None] * s - total[:, None] * mix)
+    return wide * (value @ weights)
+
+
 def _slope(x: Array, a: Array, b: Array) -> Array:
     rest, total = 1.0 - x, a + b
     log_x = np.where(x < 0.5, np.log(x), np.log1p(-rest))
@@ -83,16 +95,12 @@ def _slope(x: Array, a: Array, b: Array) -> Array:
     reach = _reach(p, total, q, r)
     bend = np.log(q) - np.log(r)
     area, start = np.zeros_like(x), np.zeros_like(x)
-    nodes, weights = _nodes()
     for end in (bend - BEND, bend, bend + BEND, reach):
         end = np.clip(end, start, reach)
-        on = end > start
-        wide = (end - start)[on]
-        s = start[on][:, None] + wide[:, None] * nodes
-        mix = _log_mix(s, q[on][:, None], r[on][:, None])
-        value = ahead[on][:, None] - mix - np.where(low[on][:, None], s, 0.0)
-        value *= np.exp(-p[on][:, None] * s - total[on][:, None] * mix)
-        area[on] += wide * (value @ weights)
+        part = np.zeros_like(x)
+        fill_in(part, end > start, _piece, (0.0,) * 8, start, end, q, r, ahead, low, p, total,
+                block=BLOCK)
+        area += part
         start = end
     # at the ends of [0, 1] the integral is known: x log x -> 0, and E log t over b
     area = np.where(x == 1.0, digamma_rise(a, b) / b, np.where(low, -area, area))
@@ -106,10 +114,7 @@ def dirichlet_slope(x: Any, alpha: Any, total: Any) -> Any:
         u, v, w = (np.ravel(z) for z in np.broadcast_arrays(*given))
         ok = (u >= 0) & (u <= 1) & (v > 0) & (w > v) & np.isfinite(w)
         out = np.full(u.shape, np.nan)
-        places = np.flatnonzero(ok)
-        for at in range(0, len(places), CHUNK):
-            here = places[at:at + CHUNK]
-            out[here] = _slope(u[here], v[here], w[here] - v[here])
+        fill_in(out, ok, _slope, (0.5, 1.0, 1.0), u, v, w - v)
         return out.reshape(np.broadcast_shapes(*(z.shape for z in given)))
     with np.errstate(all="ignore"):
         return through_float64(f, x, alpha, total)

@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import functools
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from adjoint.kernels.special import digamma, lgamma, through_float64
+from adjoint.kernels.special import digamma, fill_in, lgamma, through_float64
 
 Array = NDArray[Any]
 LARGE = 100.0               # orders from which the density is a narrow hump
 NODES = 96
+BLOCK = 256                 # elements at a time where each has NODES temporaries
 
 
 @functools.cache
@@ -92,39 +94,33 @@ def _upper_fraction(a: Array, x: Array) -> Array:
     return _density(a, x) * a * h
 
 
-def _tail(a: Array, x: Array) -> tuple[Array, Array]:
-    """For a >= LARGE: (the mass between x and the far end of its side of the mean, is it above)."""
-    up = x > a
+def _tail(a: Array, x: Array) -> Array:
+    """For a >= LARGE: the mass between x and the far end of its side of the mean."""
     sigma = np.sqrt(a)
     # far enough out that the density is below 1e-20 of that at x, or the end of the axis
     reach = 12.0 * sigma + 60.0
-    end = np.where(up, x + reach, np.maximum(0.0, x - reach))
+    end = np.where(x > a, x + reach, np.maximum(0.0, x - reach))
     nodes, weights = _nodes()
     t = x[..., None] + (end - x)[..., None] * nodes
     b = a[..., None]
     with np.errstate(all="ignore"):
         values = _density(b - 1.0, t)                   # t^(a-1) exp(-t) / Gamma(a)
-    return (values * weights).sum(-1) * np.abs(end - x), up
+    return (values * weights).sum(-1) * np.abs(end - x)
 
 
 def _incomplete(a: Array, x: Array) -> tuple[Array, Array]:
-    """(P, Q), each to relative precision on its own small side."""
-    a, x = np.broadcast_arrays(a, x)
+    """(P, Q), each to relative precision on its own small side; of one axis."""
     ok = (a > 0) & (x > 0) & np.isfinite(a) & np.isfinite(x)
     aa, xx = np.where(ok, a, 1.0), np.where(ok, x, 1.0)
-    p, q = np.empty_like(aa), np.empty_like(aa)
     large = aa >= LARGE
     low = ~large & (xx < aa + 1.0)
     high = ~large & ~low
-    if low.any():
-        p[low] = _lower_series(aa[low], xx[low])
-        q[low] = 1.0 - p[low]
-    if high.any():
-        q[high] = _upper_fraction(aa[high], xx[high])
-        p[high] = 1.0 - q[high]
-    if large.any():
-        mass, up = _tail(aa[large], xx[large])
-        p[large], q[large] = np.where(up, 1.0 - mass, mass), np.where(up, mass, 1.0 - mass)
+    mass = np.empty_like(aa)                            # on the small side: is that above?
+    fill_in(mass, low, _lower_series, (1.0, 0.5), aa, xx)
+    fill_in(mass, high, _upper_fraction, (1.0, 9.0), aa, xx)
+    fill_in(mass, large, _tail, (LARGE, LARGE), aa, xx, block=BLOCK)
+    above, rest = high | (large & (xx > aa)), 1.0 - mass
+    p, q = np.where(above, rest, mass), np.where(above, mass, rest)
     bad = (a < 0) | (x < 0) | np.isnan(a) | np.isnan(x) | ((a == 0) & (x == 0)) \
         | (np.isinf(a) & np.isinf(x))
     zero = ~bad & ~ok & ((x == 0) | np.isinf(a))        # P = 0
@@ -134,16 +130,24 @@ def _incomplete(a: Array, x: Array) -> tuple[Array, Array]:
     return p, q
 
 
+def _flat(f: Callable[[Array, Array], Array], *given: Any) -> Any:
+    """`f` on operands of one axis in float64, the result in their dtype and shape."""
+    def whole(*arrays: Array) -> Array:
+        u, v = np.broadcast_arrays(*arrays)
+        return f(np.ravel(u), np.ravel(v)).reshape(u.shape)
+    return through_float64(whole, *given)
+
+
 def gammainc(a: Any, x: Any) -> Any:
     """P(a, x), the regularized lower incomplete gamma function, elementwise."""
     with np.errstate(all="ignore"):
-        return through_float64(lambda u, v: _incomplete(u, v)[0], a, x)
+        return _flat(lambda u, v: _incomplete(u, v)[0], a, x)
 
 
 def gammaincc(a: Any, x: Any) -> Any:
     """Q(a, x) = 1 - P(a, x) without cancellation, elementwise."""
     with np.errstate(all="ignore"):
-        return through_float64(lambda u, v: _incomplete(u, v)[1], a, x)
+        return _flat(lambda u, v: _incomplete(u, v)[1], a, x)
 
 
 # ------------------------------------------------------------------ how a gamma variate moves
@@ -184,19 +188,16 @@ def log_gamma_slope(a: Any, logx: Any) -> Any:
     moves with a. M. Figurnov, S. Mohamed, A. Mnih, "Implicit reparameterization gradients" (2018).
     """
     def f(u: Array, v: Array) -> Array:
-        u, v = np.broadcast_arrays(u, v)
         ok = (u > 0) & np.isfinite(u) & np.isfinite(v)
         order, log = np.where(ok, u, 1.0), np.where(ok, v, 0.0)
         out = np.full_like(order, np.nan)
         series = ok & (order < 30.0) & (np.exp(log) < order + 1.0)
         tail = ok & ~series
-        if series.any():
-            out[series] = _slope_series(order[series], log[series])
-        if tail.any():
-            out[tail] = _slope_tail(order[tail], log[tail])
+        fill_in(out, series, _slope_series, (1.0, -1.0), order, log)
+        fill_in(out, tail, _slope_tail, (1.0, 2.0), order, log, block=BLOCK)
         return out
     with np.errstate(all="ignore"):
-        return through_float64(f, a, logx)
+        return _flat(f, a, logx)
 
 
 # ------------------------------------------------------------------ zeta

@@ -82,6 +82,23 @@ def through_float64(f: Any, *xs: Any) -> Any:
     return out.astype(dtype)
 
 
+def fill_in(out: Array, mask: Array, f: Any, fillers: tuple[float, ...], *given: Array,
+            block: int = 4096) -> None:
+    """out[mask] = f(*given)[mask], some elements at a time, others of which are `fillers`: what is
+    held on the way hangs on the number of elements alone, not on how many `mask` names. All of one
+    axis; `f` is called at least once."""
+    order = np.argsort(~mask, kind="stable")
+    count = int(np.count_nonzero(mask))
+    for at in range(0, max(count, min(len(mask), 1)), block):
+        here = order[at:at + block]
+        asked = mask[here]
+        made = f(*(np.where(asked, x[here], filler)
+                   for x, filler in zip(given, fillers, strict=True)))
+        some = count - at
+        out[here[:some]] = made[:some]
+        del made                             # (not held beside the next ones)
+
+
 def erf(x: Any) -> Any:
     """The error function, elementwise."""
     return through_float64(lambda v: _erf64(v)[0], x)
@@ -202,13 +219,16 @@ def polygamma(n: int, x: Any) -> Any:
 
 def _polygamma_anywhere(n: int, x: Array) -> Array:
     """Left of 0 by the sum over all integers, which is periodic, less what lies beyond x."""
-    below = x <= 0
-    right = _polygamma64(n, np.where(below, 1.0 - x, x))
-    if not below.any():
-        return right
-    part = np.where(below, x - np.floor(x), 0.5)
-    around = _polygamma64(n, part) - (-1.0) ** n * _polygamma64(n, 1.0 - part)
-    return np.where(below, around + (-1.0) ** n * right, right)
+    sign, flat = (-1.0) ** n, np.ravel(x)
+    below = flat <= 0
+
+    def around(x: Array) -> Array:
+        part = x - np.floor(x)
+        return (_polygamma64(n, part) - sign * _polygamma64(n, 1.0 - part)
+                + sign * _polygamma64(n, 1.0 - x))
+    out = _polygamma64(n, np.where(below, 1.0, flat))
+    fill_in(out, below, around, (0.5,), flat, block=256)
+    return out.reshape(x.shape)
 
 
 _NEAR = ((2509.0809287301226727, 33430.575583588128105, 67265.770927008700853,

@@ -362,9 +362,16 @@ def gumbel_softmax(logits: Any, tau: float = 1, hard: bool = False, eps: float =
         one_hot = (soft.argmax(d, keepdim=True) == wrap(where)).to(soft.dtype)
         return p.add(p.sub(one_hot, soft.detach()), soft)
     values = raw(soft)
-    one = np.zeros_like(values)
-    np.put_along_axis(one, values.argmax(d, keepdims=True), 1, d)
+    one = call(_largest, values, d, otherwise=lambda: MetaArray(values.shape, values.dtype)) \
+        if type(values) is MetaArray else _largest(values, d)
     return p.add(p.sub(box(soft, one), alias(soft) if hasattr(soft, "array") else soft), soft)
+
+
+def _largest(values: Any, dim: int) -> Any:
+    """1 where the largest is, 0 elsewhere."""
+    one = np.zeros_like(values)
+    np.put_along_axis(one, values.argmax(dim, keepdims=True), 1, dim)
+    return one
 
 
 def sigmoid(input: Any) -> Any:

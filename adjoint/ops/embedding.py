@@ -15,6 +15,7 @@ from adjoint.base.errors import (
 )
 from adjoint.core.modes import not_replayed
 from adjoint.core.op import op
+from adjoint.core.rehearsal import call
 from adjoint.ops.api_common import dtype_of, narrowed, need, raw, wide
 from adjoint.ops.gather import add_picked, pick
 from adjoint.ops.index import FEW, add_rows, index_op
@@ -149,17 +150,22 @@ def embedding(input: Any, weight: Any, padding_idx: Any = None, max_norm: Any = 
             raise AssertedError("Padding_idx must be within num_embeddings: got "
                                 f"{padding_idx} for {rows} rows")
         pad = padding_idx % rows
-    meta = MetaArray in (type(raw(weight)), type(raw(input)))     # nothing there to scale
-    if max_norm is not None and not meta:
+    if max_norm is not None:
         not_replayed()
         renorm_rows(weight, raw(input), float(max_norm), float(norm_type))
     out = (sparse_embedding_op if sparse else embedding_op)(weight, input, padding_idx=pad)
-    if scale_grad_by_freq and not meta and getattr(out, "requires_grad", False):
+    if scale_grad_by_freq and getattr(out, "requires_grad", False):
         not_replayed()
-        counts = np.bincount(raw(input).reshape(-1), minlength=rows)
-        share = 1.0 / np.maximum(counts, 1)[raw(input)].astype(dtype_of(weight))
-        out = scale_gradient(out, share[..., None])
+        out = scale_gradient(out, _of_arrays(_shares, raw(input), rows, dtype_of(weight),
+                                             otherwise=lambda: MetaArray((*input.shape, 1),
+                                                                         dtype_of(weight))))
     return out
+
+
+def _shares(index: Any, rows: int, dtype: Any) -> Any:
+    """One over how often each index is there."""
+    counts = np.bincount(index.reshape(-1), minlength=rows)
+    return (1.0 / np.maximum(counts, 1)[index].astype(dtype))[..., None]
 
 
 def renorm_rows(weight: Any, index: Any, max_norm: float, p: float) -> None:
@@ -169,11 +175,21 @@ def renorm_rows(weight: Any, index: Any, max_norm: float, p: float) -> None:
     if not is_inexact(table.dtype):
         raise DTypeError("norm(): input dtype should be either floating point or complex. Got "
                          f"{scalar_type(table.dtype)} instead: max_norm scales the rows")
+    _of_arrays(_renorm, table, index, max_norm, p, otherwise=tuple)
+    bump(weight, "embedding_renorm_")
+
+
+def _renorm(table: Any, index: Any, max_norm: float, p: float) -> None:
     used = np.unique(index)
     size = np.linalg.norm(table[used], ord=p, axis=1)
-    long = size > max_norm
-    table[used[long]] *= (max_norm / (size[long] + 1e-7)).astype(table.dtype)[:, None]
-    bump(weight, "embedding_renorm_")
+    scale = np.where(size > max_norm, max_norm / (size + 1e-7), 1.0)
+    table[used] *= scale.astype(table.dtype)[:, None]
+
+
+def _of_arrays(f: Any, *args: Any, otherwise: Any) -> Any:
+    """`f` of arrays, of which some may have no storage."""
+    meta = any([type(a) is MetaArray for a in args])
+    return call(f, *args, otherwise=otherwise) if meta else f(*args)
 
 
 def _batch_scaled(op_: Any, args: Any, batched: Any, attrs: Any) -> Any:

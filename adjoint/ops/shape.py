@@ -203,7 +203,9 @@ def _batch_expand(op_: Op, args: Any, batched: Any, attrs: Mapping[str, Any]) ->
 
 
 def expanded(x: Any, /, *, shape: Shape) -> Any:
-    """A view, writable like its operand: PyTorch lets expanded tensors be written to."""
+    """A view, writable like its operand: PyTorch lets expanded tensors be written to. A number has
+    memory of its own first."""
+    x = np.asarray(x)
     if x.flags.c_contiguous and x.dtype.kind == "f":
         lead = len(shape) - x.ndim
         if shape[lead:] == x.shape:          # new axes in front alone: no step in memory

@@ -76,9 +76,9 @@ zeta = pointwise("zeta", lambda s, q: call("zeta", s, q), kind="float",
                  domain=_between(1.5, 4.0, 2), slope={"s": None}, node="SpecialZetaBackward0",
                  refuses={"ch": "zeta_cpu"})
 gammainc = pointwise("gammainc", lambda a, x: call("gammainc", a, x), kind="float",
-                     domain=_between(0.3, 3.0, 2), by_value=True, refuses={"biuc": "igamma_cpu"})
+                     domain=_between(0.3, 3.0, 2), refuses={"biuc": "igamma_cpu"})
 gammaincc = pointwise("gammaincc", lambda a, x: call("gammaincc", a, x), kind="float",
-                      domain=_between(0.3, 3.0, 2), by_value=True, refuses={"biuc": "igammac_cpu"})
+                      domain=_between(0.3, 3.0, 2), refuses={"biuc": "igammac_cpu"})
 
 
 # ------------------------------------------------------------------ public
