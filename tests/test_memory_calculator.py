@@ -15,6 +15,7 @@ import pytest
 
 from adjoint.base.errors import ArgumentError
 from adjoint.cli import memory as command
+from adjoint.kernels import alloc
 from adjoint.memory import calculator
 from adjoint.memory.architectures import architecture, custom, names
 from adjoint.memory.calculator import Options, estimate, evaluate
@@ -351,7 +352,9 @@ def test_expressions_refuse_everything_else(text: str) -> None:
         ("none 39", 3_288_334_336), ("exercise 5", 5_133_828_096), ("figure", 201_326_592),
         ("100 layers", 107_374_182_400), ("age of the universe", 9506.4),
         ("1.3x an inference", 4 / 3),
-        ("inference_mode", 0.1185), ("five nodes", 4), ("4-tensor", 3), ("exp overflows", 88.7228),
+        ("inference_mode", 0.1185), ("roughly what forward", 2), ("33% more time", 1 / 3),
+        ("K-FAC", 2 * 4096**2), ("60% less", 0.7), ("five nodes", 4), ("4-tensor", 3),
+        ("exp overflows", 88.7228),
     ],
 )
 def test_sources_right_numbers(part: str, number: float) -> None:
@@ -371,6 +374,29 @@ def test_command_prints_the_issue_example(capsys: pytest.CaptureFixture[str]) ->
     assert re.search(r"optimizer\s+564\.43", out)
     assert "does not fit" in out
     assert command.run([*line.split(), "--check"]) == 1
+
+
+@pytest.mark.parametrize(("part", "told"), [
+    ("365 GB", "s b = 16,384"), ("24 layers", "PyTorch: 20.1 GB"),
+    ("12 layers", "PyTorch: 10.1 GB"),
+    ("under no_grad", "raises AutogradError: element 0 of tensors does not require grad"),
+    ("detaches silently", "raises AutogradError: Can't call numpy()"),
+    ("x += 1", "raises AutogradError: a leaf Variable"), ("e[:80]", "raises TypeError"),
+    ("SumBackward1", "grad_fn is None"), ("1.23", "grad_fn is None"),
+    ("freed nodes", "it raises nothing; a graph that was gone through twice raises AutogradError"),
+    ("gradcheck", "raises GradcheckError"), ("softmax(x)", "argument: 'dim'"),
+    ("use_reentrant", "1.11"), ("GradScaler", 'torch.amp.GradScaler("cuda")')])
+def test_sources_that_are_run_or_cited(part: str, told: str) -> None:
+    (found,) = [c for c in claims() if part in c.claim]
+    assert told in found.right
+
+
+@pytest.mark.skipif(not alloc.available(), reason="needs the counting allocator")
+def test_sources_that_are_run_leave_no_arrays(no_collector: None) -> None:
+    claims()
+    before = alloc.live_and_peak()[0]
+    claims()
+    assert alloc.live_and_peak()[0] == before
 
 
 def test_command_json_sources_and_errors(capsys: pytest.CaptureFixture[str]) -> None:

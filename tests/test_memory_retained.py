@@ -6,6 +6,7 @@ import gc
 import logging
 import queue
 import sys
+import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
 from functools import lru_cache, partial
@@ -309,3 +310,32 @@ def test_healthy_programs_are_clean() -> None:
     except ValueError:
         pass
     assert retained() == []
+
+
+MISTAKES: dict[str, Callable[[Any, Any], Any]] = {
+    "missing": lambda x, m: ad.softmax(x),
+    "method": lambda x, m: x.softmax(),
+    "operand": lambda x, m: ad.nn.functional.conv2d(m),
+    "shapes": lambda x, m: m @ m,
+    "write": lambda x, m: x.add_(1),
+    "graph": lambda x, m: [y.backward() for y in [(x * x).sum()] * 2],
+    "attribute": lambda x, m: x.foo,
+    "index": lambda x, m: x["a"],
+    "mapped": lambda x, m: ad.vmap(lambda t: t.item())(x),
+    "region": lambda x, m: ad.utils.checkpoint.checkpoint(lambda t: t.foo, x, use_reentrant=False),
+    "prediction": lambda x, m: ad.memory.predict(lambda: x.sum().item()),
+    "check": lambda x, m: ad.autograd.gradcheck(lambda t: t * t, (x,))}
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_an_error_that_was_caught_keeps_nothing(name: str, no_collector: None) -> None:
+    """No frame holds the error that leads to it: what the caller held goes at once."""
+    def attempt() -> Any:
+        x = ad.ones(4, requires_grad=True)
+        try:
+            MISTAKES[name](x, ad.ones(3, 4))
+        except Exception:
+            return weakref.ref(x)
+    attempt()                                # (what is loaded by the first)
+    gc.collect()
+    assert attempt()() is None

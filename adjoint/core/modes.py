@@ -263,9 +263,11 @@ def blame(f: Callable[..., Any], args: Any, kwargs: Any) -> None:
         return                          # (it names the dtype that is the reason)
     if isinstance(error, TypeError) and (tb.tb_next is None or "argument '" in str(error)):
         return                          # Python refused the call as such, or it is said already
-    better = blamed(f, args, kwargs)
-    if better is not None:
-        raise better from None
-    told = retold(f, args, kwargs, error)
-    if told is not None:
-        raise told from error
+    found, cause = blamed(f, args, kwargs), None
+    if found is None:
+        found, cause = retold(f, args, kwargs, error), error
+    try:
+        if found is not None:
+            raise found from cause
+    finally:                # an error that its own frame holds would keep what the callers hold
+        del error, tb, found, cause

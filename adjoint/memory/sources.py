@@ -6,17 +6,26 @@ prints the table.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any, cast
 
 import numpy as np
 
+from adjoint.autograd.gradcheck import gradcheck
+from adjoint.autograd.modes import no_grad
+from adjoint.core.tensor import wrap
 from adjoint.memory.architectures import architecture, custom
 from adjoint.memory.calculator import Options, estimate, parameters
 from adjoint.memory.devices import device
 from adjoint.memory.parallel import Parallel, layer_bytes, recompute_flops, states
+from adjoint.ops.api_reduce import sum_
+from adjoint.ops.pointwise import add, mul
+from adjoint.ops.public import METHODS
 
 GB = 1e9
+_TORCH_BLOCK = 100.03       # bytes per s b h that PyTorch saves for the sources' block, measured
 
 
 @dataclass(frozen=True)
@@ -47,7 +56,8 @@ def _llama_70b() -> Iterator[Claim]:
     rope = layers * s * b * (8192 + 1024) * 2
     yield Claim(
         "S2", "Llama-70B, 8K, b=1: 365 GB of activations", "wrong",
-        f"{_gb(formula)} ({formula / 2**30:,.0f} GiB) by the formula of a GPT block; its own block "
+        f"{_gb(formula)} ({formula / 2**30:,.0f} GiB) by the formula of a GPT block (365 GB: s b = "
+        f"{2 * s * b:,}); its own block "
         f"(SwiGLU, GQA) {_gb(low)} to {_gb(layers * walk.routes['walk'] + rope)}, by whether "
         "silu(gate) and rotated copies are kept", formula,
     )
@@ -155,21 +165,28 @@ def _s3_models() -> Iterator[Claim]:
     model = custom(layers=24, width=h, heads=8, vocabulary=vocab)
     options = Options(s, b, "fp32", attention="dense")
     walk = estimate(model, options).routes["walk"]
-    logits = 4.0 * s * b * vocab
+    torch, logits = _TORCH_BLOCK * s * b * h, 4.0 * s * b * vocab
     mid = custom(layers=24, width=1024, heads=16)
     wide = 24 * layer_bytes(512, 32, 1024, 16, dense=True)
     yield Claim(
         "S3", "24 layers, s 512, b 32: 30-40 GB", "sloppy: depends on the width",
         f"d=512 in fp32: {walk / (s * b * h):.2f} B per s b h counted value by value (PyTorch: "
-        f"100.03 measured), {_gb(24 * walk)} + logits {_gb(logits)}; h={mid.symbols['h']} in 16 "
-        f"bit, dense: {_gb(wide)}", 24 * walk,
+        f"{_TORCH_BLOCK} measured), {_gb(24 * walk)} (PyTorch: {_gb(24 * torch)}) + logits "
+        f"{_gb(logits)}; h={mid.symbols['h']} in 16 bit, dense: {_gb(wide)}", 24 * walk,
     )
     block_input = 12 * 4.0 * s * b * h
     yield Claim(
         "S3", "12 layers, d 512: 24 GB -> 8 GB", "wrong",
-        f"{_gb(12 * walk)} + logits {_gb(logits)} (+ as much for their gradient) -> inputs "
+        f"{_gb(12 * walk)} (PyTorch: {_gb(12 * torch)}) + logits {_gb(logits)} (+ as much for "
+        "their gradient) -> inputs "
         f"{_gb(block_input)} + one block {_gb(walk)} + logits {_gb(logits)}",
         12 * walk + logits,
+    )
+    cuts = [1 - after / before for before, after in ((40, 12), (24, 8))]
+    yield Claim(
+        "S3", "checkpointing: 40 -> 12 GB, 24 -> 8 GB, 60% less", "inconsistent",
+        f"{cuts[0]:.0%} and {cuts[1]:.0%} less; counted, with logits and their gradient: "
+        f"{1 - (block_input + walk + 2 * logits) / (12 * walk + 2 * logits):.0%}", cuts[0],
     )
     yield Claim(
         "S3", "embedding and projection are cheap to store", "wrong",
@@ -196,6 +213,25 @@ def _costs() -> Iterator[Claim]:
         "S1", "a training step = 1.3x an inference step", "wrong",
         f"forward : backward = 1 : 2, so {1 + 2}x a forward pass, {1 + 2 + 1}x with full "
         f"checkpointing = {(1 + 2 + 1) / (1 + 2):.2f}x of the step without", 4 / 3,
+    )
+    yield Claim(
+        "S1", "backward costs roughly what forward does", "wrong",
+        "two products of matrices for each of forward: 2x", 2.0,
+    )
+    yield Claim(
+        "S1", "checkpointing: 33% more time", "right as a rule",
+        f"a forward pass more: 1 / (1 + 2) = {1 / 3:.0%} where it is all run again", 1 / 3,
+    )
+    width = 4096
+    yield Claim(
+        "S4", "K-FAC and Shampoo get their efficiency from HVPs", "wrong",
+        f"from two factors, {width} x {width} each for a layer of {width} x {width} where the "
+        f"Hessian block has {float(width)**4:.1e} elements; HVPs are Hessian-free, Newton-CG, "
+        "Sophia and AdaHessian", 2.0 * width**2,
+    )
+    yield Claim(
+        "S3", "100s of ms latency per second at 1000 requests/s", "meaningless unit",
+        f"latency is a time: one worker has {1e3 / 1000:g} ms a request", 1.0,
     )
     default, no_grad, inference = 1 / (1 - 0.256), 1.823, 1.607
     yield Claim(
@@ -258,8 +294,53 @@ def _training() -> Iterator[Claim]:
     )
 
 
+def _told(run: Callable[[], object]) -> str:
+    """What `run` is told, in a sentence."""
+    try:
+        run()
+    except Exception as error:  # what is raised is what is shown
+        first = re.split(r"; called with|[.] |[.]?\n|[.]$| \(", str(error))[0]
+        return f"raises {type(error).__name__}: {first}"
+    return "raises nothing"
+
+
+def _programs() -> Iterator[Claim]:
+    """Claims about what lines of code do: they are run."""
+    x, error = wrap(np.array([1.0, 2.0]), True), cast(Any, RuntimeError())
+    with no_grad():
+        y = mul(x, x)
+    yield Claim("S3", "training under no_grad: nothing happens, silently", "wrong",
+                f"backward() {_told(sum_(y).backward)}", 0.0)
+    yield Claim("S3", ".numpy() of a tracked tensor detaches silently", "wrong",
+                f"it {_told(mul(x, x).numpy)}", 0.0)
+    yield Claim("S3", "x += 1 of a leaf is tracked", "wrong",
+                f"it {_told(lambda: x.add_(1.0))}", 0.0)
+    yield Claim("S3", 'print(f"{e[:80]}") of an error', "bug",
+                f"it {_told(lambda: error[:80])}: str(e)[:80]", 0.0)
+    total = sum_(mul(x, x))
+    total.backward()
+    grad: Any = x.grad
+    yield Claim("S3", "x.grad.sum() prints grad_fn=<SumBackward1>", "wrong",
+                f"its grad_fn is {sum_(grad).grad_fn}: gradients are plain tensors", 0.0)
+    yield Claim("S3", "tensor(1.23, requires_grad=True) has a grad_fn", "wrong",
+                f"it is a leaf: grad_fn is {wrap(np.array(1.23), True).grad_fn}", 0.0)
+    yield Claim("S1", "one backward over a sum of losses meets freed nodes", "muddled",
+                f"it {_told(lambda: add(sum_(mul(x, x)), sum_(mul(x, x))).backward())}; a graph "
+                f"that was gone through twice {_told(total.backward)}", 0.0)
+    single = wrap(np.array([0.3, 0.7], np.float32), True)
+    yield Claim("S3", "gradcheck(model, inputs) of float32", "fails",
+                f"it {_told(lambda: gradcheck(lambda t: mul(t, mul(t, t)), (single,)))}; of "
+                f"float64 it is {gradcheck(lambda t: mul(t, mul(t, t)), (x,))}", 0.0)
+    yield Claim("S1", "softmax(x) without an axis", "wrong",
+                f"it {_told(lambda: METHODS['softmax'](x))}", 0.0)
+    yield Claim("S1", "use_reentrant=False came with PyTorch 2.0", "wrong",
+                "with 1.11 (pytorch#69508); it is no default yet (pytorch#160534)", 1.11)
+    yield Claim("S1", "torch.cuda.amp.GradScaler", "deprecated name",
+                'torch.amp.GradScaler("cuda")', 0.0)
+
+
 _CHECKS: tuple[Callable[[], Iterator[Claim]], ...] = (
-    _llama_70b, _llama_7b, _exercises, _s3_models, _costs, _training,
+    _llama_70b, _llama_7b, _exercises, _s3_models, _costs, _training, _programs,
 )
 
 
