@@ -263,7 +263,8 @@ def blame(f: Callable[..., Any], args: Any, kwargs: Any) -> None:
         return                          # (it names the dtype that is the reason)
     if isinstance(error, TypeError) and (tb.tb_next is None or "argument '" in str(error)):
         return                          # Python refused the call as such, or it is said already
-    found, cause = blamed(f, args, kwargs), None
+    found: Exception | None = blamed(f, args, kwargs)
+    cause = None
     if found is None:
         found, cause = retold(f, args, kwargs, error), error
     try:
