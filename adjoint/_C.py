@@ -16,9 +16,9 @@ from adjoint.core.tensor import GraphNode as _GraphNode
 from adjoint.core.tensor import Tensor as _Tensor
 from adjoint.core.tensor import next_sequence as _next_sequence
 from adjoint.core.trace import current_level as _current_level
-from adjoint.ops.decompose import LinAlgError as _LinAlgError
 from adjoint.ops.device import get_default_device as _default_device
 from adjoint.ops.generator import Generator as Generator
+from adjoint.ops.singular import LinAlgError as _LinAlgError
 from adjoint.overrides import DisableTorchFunction as DisableTorchFunction
 from adjoint.overrides import DisableTorchFunctionSubclass as DisableTorchFunctionSubclass
 

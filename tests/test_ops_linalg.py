@@ -165,3 +165,43 @@ def test_a_weighted_sum_makes_no_array_of_its_size(shape: tuple[int, ...]) -> No
 def test_a_factor_of_nan_is_refused() -> None:
     with pytest.raises(ad.linalg.LinAlgError, match="not positive-definite"):
         ad.linalg.cholesky(ad.eye(2) * float("nan"))
+
+
+BAD = {"zeros": np.zeros((2, 2)), "one of two": np.stack([np.eye(2), np.zeros((2, 2))]),
+       "negative": np.array([[4.0, 2], [2, -1]]), "nan": np.array([[1.0, 2], [np.nan, 1]]),
+       "the fourth": np.stack([np.eye(2)] * 3 + [[[1.0, 2], [2, 4]]]).reshape(2, 2, 2, 2)}
+
+
+@pytest.mark.row("F48")
+@pytest.mark.parametrize(("bad", "call"), [
+    *((bad, call) for bad in ("zeros", "one of two", "the fourth") for call in (
+        lambda t, a: t.linalg.inv(a), lambda t, a: t.linalg.solve(a, a),
+        lambda t, a: t.linalg.cholesky(a),
+        lambda t, a: t.linalg.inv_ex(a, check_errors=True),
+        lambda t, a: t.linalg.solve_ex(a, a, check_errors=True),
+        lambda t, a: t.linalg.cholesky_ex(a, check_errors=True))),
+    ("negative", lambda t, a: t.linalg.cholesky(a)), ("nan", lambda t, a: t.linalg.svdvals(a)),
+    ("nan", lambda t, a: t.linalg.cholesky(a.mT)), ("nan", lambda t, a: t.linalg.pinv(a[None])),
+    ("the fourth", lambda t, a: t.linalg.lstsq(a, a, driver="gels"))])
+def test_a_matrix_without_an_answer_is_told_as_in_pytorch(bad, call) -> None:
+    torch = pytest.importorskip("torch")
+    said = []
+    for t in (torch, ad):
+        with pytest.raises(t.linalg.LinAlgError) as caught:
+            call(t, t.tensor(BAD[bad]))
+        said.append(str(caught.value).split(", consider")[0].split(" (error code")[0])
+    assert said[0].rstrip(".") in said[1]
+
+
+def test_tolerances_and_triangles_like_pytorch() -> None:
+    """The rank that `lstsq` reports is that at `rcond`; triangles with a zero are divided by it."""
+    torch = pytest.importorskip("torch")
+    near = np.array([[1.0, 0], [0, 1e-3]])
+    for f in (lambda t, a: t.linalg.lstsq(a, t.ones_like(a), rcond=1e-2)[2],
+              lambda t, a: t.linalg.pinv(a, rcond=1e-2), lambda t, a: t.linalg.pinv(a, 1e-4, True),
+              lambda t, a: t.linalg.cond(a[:0, :0]), lambda t, a: t.linalg.cond(a[:0, :0], "fro"),
+              lambda t, a: t.linalg.solve_triangular(1 - a, 1 + a, upper=True),
+              lambda t, a: t.linalg.solve_triangular(1 - a, 1 + a, upper=False),
+              lambda t, a: t.cholesky_solve(a, a - t.eye(2, dtype=a.dtype))):
+        mine, theirs = f(ad, ad.tensor(near)), f(torch, torch.tensor(near))
+        np.testing.assert_allclose(mine.numpy(), theirs.numpy(), rtol=1e-12)

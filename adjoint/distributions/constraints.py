@@ -8,7 +8,7 @@ from adjoint.base.aval import MetaArray
 from adjoint.base.errors import ArgumentError, NotSupported
 from adjoint.distributions._ops import F
 from adjoint.ops.api_decompose import LINALG
-from adjoint.ops.decompose import LinAlgError
+from adjoint.ops.singular import LinAlgError
 
 
 def refuted(ok: Any) -> bool:

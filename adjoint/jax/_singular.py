@@ -10,8 +10,7 @@ from adjoint.core.tensor import Tensor
 from adjoint.jax._host import computed
 from adjoint.jax._table import T
 from adjoint.ops.api_decompose import LINALG as _PLAIN
-from adjoint.ops.api_decompose import LinAlgError
-from adjoint.ops.lu import first_failure
+from adjoint.ops.singular import LinAlgError, first_failure
 
 F = Callable[..., Any]
 

@@ -34,6 +34,7 @@ from adjoint.ops import gather as gather
 from adjoint.ops import group_norm as group_norm
 from adjoint.ops import householder as householder
 from adjoint.ops import index as index
+from adjoint.ops import least_squares as least_squares
 from adjoint.ops import linalg as linalg
 from adjoint.ops import loss as loss
 from adjoint.ops import lu as lu

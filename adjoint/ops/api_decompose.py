@@ -8,14 +8,12 @@ from typing import Any, TypeVar
 import numpy as np
 
 from adjoint.base.aval import Aval
-from adjoint.base.dtypes import finfo, is_inexact
+from adjoint.base.dtypes import is_inexact
 from adjoint.base.errors import ArgumentError, DTypeError, ShapeError
 from adjoint.core.autocast import in_float32, lowered
 from adjoint.core.op import op
-from adjoint.core.tensor import Tensor
 from adjoint.ops.api_common import (
     box,
-    choice,
     dtype_of,
     exactly,
     finish_kind,
@@ -25,17 +23,14 @@ from adjoint.ops.api_common import (
     need,
     need_float,
     need_kernel,
-    numel,
     one_dim,
     raw,
     result,
     safely,
     same_dtype,
-    value,
 )
 from adjoint.ops.api_reduce import need_identity
 from adjoint.ops.decompose import (
-    LinAlgError,
     batch_leading,
     by_columns,
     cholesky_op,
@@ -45,7 +40,6 @@ from adjoint.ops.decompose import (
     expm_op,
     inv_op,
     needs_width,
-    pinv_op,
     qr_op,
     slogdet_op,
     solve_op,
@@ -53,27 +47,24 @@ from adjoint.ops.decompose import (
     triangular_op,
 )
 from adjoint.ops.linalg import columns, conj, matmul_op, mH, widened
-from adjoint.ops.moments import norm_op, real_of
-from adjoint.ops.pointwise import abs_op, cast, gt, log, maximum, mul
+from adjoint.ops.moments import norm_op
+from adjoint.ops.pointwise import abs_op, cast, log, mul
 from adjoint.ops.public import known_as, other_names, planned, public, typed
 from adjoint.ops.reduce import amax_op, amin_op, sum_op
-from adjoint.ops.shape import mT, narrow_op, permute_op, reshape, squeeze_op, unsqueeze_op
+from adjoint.ops.shape import mT, permute_op, reshape, squeeze_op, unsqueeze_op
+from adjoint.ops.singular import LinAlgError
 
 QRResult = result("linalg_qr", "Q R")
 SVDResult = result("linalg_svd", "U S Vh")
 EighResult = result("linalg_eigh", "eigenvalues eigenvectors")
 EigResult = result("linalg_eig", "eigenvalues eigenvectors")
 SlogdetResult = result("linalg_slogdet", "sign logabsdet")
-LstsqResult = result("linalg_lstsq", "solution residuals rank singular_values")
 LINALG: dict[str, Callable[..., Any]] = {}
 _solve_out = safely("cholesky_solve", rows="all")
 _inverse_out = safely("cholesky_inverse", rows="filled")
-_lstsq_out = safely("torch.linalg.lstsq", "solution", "residuals", "rank", "singular_values",
-                    rows="filled")
 _eig_out = safely("torch.linalg.eig", "eigenvalues", "eigenvectors")
 _eigvals_out = safely("torch.linalg.eigvals", "eigenvalues")
-_pinv_out = safely("linalg.pinv")
-_rank_out, _power_out = safely("linalg.matrix_rank"), safely("matrix_power")
+_power_out = safely("matrix_power")
 _tensorsolve_out, _tensorinv_out = safely("tensorsolve"), safely("tensorinv", rows="all")
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -99,7 +90,7 @@ def need_matrix(name: str, *xs: Any) -> None:
                              f"got {list(x.shape)}")
 
 
-def _square(name: str, x: Any) -> None:
+def need_square(name: str, x: Any) -> None:
     need_matrix(name, x)
     if x.shape[-1] != x.shape[-2]:
         raise ShapeError(f"linalg.{name}: A must be batches of square matrices, but they are "
@@ -118,7 +109,7 @@ def solve(A: Any, B: Any, *, left: bool = True, out: Any = None) -> Any:
     >>> ad.linalg.solve(ad.tensor([[2.0, 0.0], [0.0, 4.0]]), ad.tensor([2.0, 4.0]))
     tensor([1., 1.])
     """
-    _square("solve", A)
+    need_square("solve", A)
     need("linalg.solve", B, argument="B")
     same_dtype("linalg.solve", A, B)
     vector = len(B.shape) == 1 or (len(B.shape) == len(A.shape) - 1
@@ -140,7 +131,14 @@ def solve_triangular(A: Any, B: Any, *, upper: bool, left: bool = True,
                      unitriangular: bool = False, out: Any = None) -> Any:
     """X with A·X = B for the upper or lower triangle of A."""
     need_kernel("triangular_solve_cpu", "biu", A)
-    _square("solve_triangular", A)
+    need_square("solve_triangular", A)
+    if len(B.shape) < 2:
+        raise ShapeError("linalg.solve_triangular: The input tensor B must have at least 2 "
+                         "dimensions.")
+    if A.shape[-1] != B.shape[-2 if left else -1]:
+        (m, n), (k, c) = A.shape[-2:], B.shape[-2:]
+        raise ShapeError("linalg.solve_triangular: Incompatible shapes of A and B for the equation "
+                         f"{'AX = B' if left else 'XA = B'} ({m}x{n} and {k}x{c})")
     if left:
         return finish_kind(out, triangular_op(A, B, upper=upper, unit=unitriangular))
     x = triangular_op(mT(A), mT(B), upper=not upper, unit=unitriangular)
@@ -155,28 +153,28 @@ def inv(A: Any, *, out: Any = None) -> Any:
     >>> ad.linalg.inv(ad.tensor([[2.0]]))
     tensor([[0.5000]])
     """
-    _square("inv", A)
+    need_square("inv", A)
     return finish_same(out, inv_op(A))
 
 
 @linalg(top=("det",))
 def det(A: Any, *, out: Any = None) -> Any:
     """The determinant; its gradient is right for singular matrices too."""
-    _square("det", A)
+    need_square("det", A)
     return finish_same(out, det_op(A))
 
 
 @linalg(top=("slogdet",))
 def slogdet(A: Any, *, out: Any = None) -> Any:
     """(sign, log of the absolute value) of the determinant; the gradient is that of the second."""
-    _square("slogdet", A)
+    need_square("slogdet", A)
     return finish_same(out, SlogdetResult(*slogdet_op(A)))
 
 
 @public()
 def logdet(input: Any) -> Any:
     """log of the determinant: nan where it is negative."""
-    _square("logdet", input)
+    need_square("logdet", input)
     return log(det_op(input))
 
 
@@ -184,8 +182,8 @@ def logdet(input: Any) -> Any:
 @known_as("LinalgCholeskyExBackward0")
 def cholesky(A: Any, *, upper: bool = False, out: Any = None) -> Any:
     """L with L·Lᴴ = A for Hermitian positive definite A (Lᴴ with upper=True)."""
-    _square("cholesky", A)
-    low = cholesky_op(_hermitian(A, "L"))
+    need_square("cholesky", A)
+    low = cholesky_op(hermitian_of(A, "L"))
     return finish_same(out, columns(mH(low)) if upper else low)
 
 
@@ -196,6 +194,10 @@ def cholesky_solve(B: Any, L: Any, upper: bool = False, *, out: Any = None) -> A
     """X with L·Lᴴ·X = B."""
     need("cholesky_solve", B, L)
     same_dtype("cholesky_solve", B, L)
+    if len(B.shape) > 1 and L.shape[-2:] and L.shape[-1] != B.shape[-2]:
+        raise ShapeError(f"Incompatible matrix sizes for cholesky_solve: each A matrix is "
+                         f"{L.shape[-1]} by {L.shape[-1]} but each b matrix is {B.shape[-2]} by "
+                         f"{B.shape[-1]}")
     low = mH(L) if upper else L
     return _solve_out(out, triangular_op(
         mH(low), triangular_op(low, B, upper=False, unit=False), upper=True, unit=False))
@@ -206,40 +208,11 @@ def cholesky_solve(B: Any, L: Any, upper: bool = False, *, out: Any = None) -> A
 @in_float32
 def cholesky_inverse(L: Any, upper: bool = False, *, out: Any = None) -> Any:
     """(L·Lᴴ)⁻¹."""
+    if L.shape[-1] != L.shape[-2]:
+        raise ShapeError("cholesky_inverse: A must be batches of square matrices, but they are "
+                         f"{L.shape[-2]} by {L.shape[-1]} matrices")
     eye = np.broadcast_to(np.eye(L.shape[-1], dtype=dtype_of(L)), tuple(L.shape))
     return _inverse_out(out, cholesky_solve(eye, L, upper))
-
-
-@linalg()
-@in_float32
-def lstsq(A: Any, B: Any, rcond: Any = None, *, driver: Any = None, out: Any = None) -> Any:
-    """X that minimises ‖A·X - B‖: (solution, residuals, rank, singular_values).
-
-    Through the pseudo-inverse: the solution of least norm where A is rank deficient.
-    """
-    need_matrix("lstsq", A)
-    vector = len(B.shape) == len(A.shape) - 1
-    b = unsqueeze_op(B, dim=len(B.shape)) if vector else B
-    m, n = A.shape[-2:]
-    rtol = float(finfo(dtype_of(A)).eps) * max(m, n) if rcond is None else float(rcond)
-    x = matmul_op(pinv_op(A, rtol=rtol), b)
-    rank = matrix_rank(A)
-    from adjoint.ops.pointwise import sub
-    empty = box(A, np.empty(0, real_of(dtype_of(A))))
-    size = reshape(abs_op(x), (numel(x),))
-    residuals = narrow_op(size, dim=0, start=0, length=0)
-    full = driver == "gels" or getattr(A, "level", 0)       # taken for granted, or unknown here
-    if m > n and driver in ("gels", "gelsd", "gelss") and (
-            full or np.all(np.asarray(raw(rank)) == n)):
-        gap = sub(matmul_op(A, x), b)
-        size = abs_op(gap)
-        residuals = sum_op(mul(size, size), dim=(len(gap.shape) - 2,), keepdim=False)
-    x = squeeze_op(x, dims=(len(x.shape) - 1,)) if vector else columns(x)
-    if driver == "gels":
-        rank = box(A, np.empty(0, np.int64))
-    if driver in ("gelsd", "gelss"):
-        empty = svd_op(A.detach() if isinstance(A, Tensor) else A)[1]
-    return _lstsq_out(out, LstsqResult(x, residuals, rank, empty))
 
 
 # ------------------------------------------------------------------ decompositions
@@ -247,7 +220,9 @@ def lstsq(A: Any, B: Any, rcond: Any = None, *, driver: Any = None, out: Any = N
 def qr(A: Any, mode: str = "reduced", *, out: Any = None) -> Any:
     """(Q, R) with Q·R = A; mode "reduced", "complete" (no gradient for tall A) or "r"."""
     need_matrix("qr", A)
-    choice("linalg.qr", "mode", mode, ("reduced", "complete", "r"))
+    if mode not in ("reduced", "complete", "r"):
+        raise ArgumentError(f"qr received unrecognized mode '{mode}' but expected one of 'reduced' "
+                            "(default), 'r', or 'complete'")
     if mode == "complete" and A.shape[-2] > A.shape[-1]:
         if getattr(A, "requires_grad", False):
             raise NotImplementedError("linalg.qr: the QR decomposition is not differentiable when "
@@ -280,12 +255,19 @@ svd_rest_op: Any = op(
     doc="The singular vectors beyond min(m, n), which complete a basis; no derivative.")
 
 
+def _one_driver(driver: Any) -> None:
+    if driver is not None:
+        raise ArgumentError("torch.linalg.svd: keyword argument `driver=` is only supported on "
+                            "CUDA inputs with cuSOLVER backend.")
+
+
 @linalg()
 def svd(A: Any, full_matrices: bool = True, *, driver: Any = None, out: Any = None) -> Any:
     """(U, S, Vᴴ) with U·diag(S)·Vᴴ = A, singular values descending.
 
     With full_matrices the vectors beyond min(m, n) carry no gradient.
     """
+    _one_driver(driver)
     need_matrix("svd", A)
     u, s, vh = svd_op(A)
     if full_matrices and A.shape[-1] != A.shape[-2]:
@@ -312,17 +294,19 @@ TopSVD = result("svd", "U S V")
 @linalg()
 def svdvals(A: Any, *, driver: Any = None, out: Any = None) -> Any:
     """Singular values, descending."""
-    need_matrix("svdvals", A)
+    _one_driver(driver)
+    need_matrix("svd", A)
     return finish_same(out, svd_op(A)[1])
 
 
-def _hermitian(A: Any, UPLO: str) -> Any:
+def hermitian_of(A: Any, UPLO: str) -> Any:
     """The matrix that one triangle stands for; its gradient is that of a Hermitian operand, as in
     PyTorch: shared by both triangles."""
     from adjoint.ops.cross_entropy import stopped
     from adjoint.ops.index import tril_op, triu_op
     from adjoint.ops.pointwise import add, sub
-    choice("linalg.eigh", "UPLO", UPLO.upper(), ("L", "U"))
+    if UPLO.upper() not in ("L", "U"):
+        raise ArgumentError(f"Expected UPLO argument to be 'L' or 'U', but got {UPLO}")
     array = None if bool(getattr(A, "level", False)) else raw(A)
     if array is not None and not isinstance(array, np.ndarray):
         return A                                    # a meta tensor
@@ -340,79 +324,36 @@ def eigh(A: Any, UPLO: str = "L", *, out: Any = None) -> Any:
 
     The gradient treats equal eigenvalues as uncoupled, so it is finite for degenerate spectra.
     """
-    _square("eigh", A)
-    return finish_same(out, EighResult(*eigh_op(_hermitian(A, UPLO), uplo=UPLO.upper())))
+    need_square("eigh", A)
+    return finish_same(out, EighResult(*eigh_op(hermitian_of(A, UPLO), uplo=UPLO.upper())))
 
 
 @linalg()
 def eigvalsh(A: Any, UPLO: str = "L", *, out: Any = None) -> Any:
     """Eigenvalues of a Hermitian matrix, ascending."""
-    _square("eigvalsh", A)
-    return finish_same(out, eigh_op(_hermitian(A, UPLO), uplo=UPLO.upper())[0])
+    need_square("eigvalsh", A)
+    return finish_same(out, eigh_op(hermitian_of(A, UPLO), uplo=UPLO.upper())[0])
 
 
 @linalg()
 def eig(A: Any, *, out: Any = None) -> Any:
     """(eigenvalues, eigenvectors of norm 1) of a square matrix, complex."""
-    _square("eig", A)
+    need_square("eig", A)
     return _eig_out(out, EigResult(*eig_op(A)))
 
 
 @linalg()
 def eigvals(A: Any, *, out: Any = None) -> Any:
     """Eigenvalues of a square matrix, complex."""
-    _square("eigvals", A)
+    need_square("eigvals", A)
     return _eigvals_out(out, eig_op(A)[0])
 
 
 @linalg(top=("matrix_exp",))
 def matrix_exp(A: Any) -> Any:
     """Σ Aᵏ/k!, by scaling and squaring."""
-    _square("matrix_exp", A)
+    need_square("matrix_exp", A)
     return expm_op(A)
-
-
-@linalg(top=("pinverse",))
-@in_float32
-def pinv(A: Any, rtol: Any = None, *, atol: Any = None, hermitian: bool = False,
-         out: Any = None) -> Any:
-    """The Moore-Penrose inverse; singular values that are not above max(atol, rtol times the
-    matrix's largest) count as 0. Tolerances are numbers, or tensors with one per matrix."""
-    need_matrix("pinv", A)
-    m, n = A.shape[-2:]
-    limit: Any = np.asarray(0.0 if rtol is None else raw(rtol), np.float64)
-    if rtol is None and atol is None:
-        limit = float(finfo(dtype_of(A)).eps) * max(m, n)
-    if atol is not None and A.shape[-1] and A.shape[-2]:
-        top = np.linalg.norm(value(A, "linalg.pinv with atol"), 2, axis=(-2, -1))
-        limit = np.maximum(limit, raw(atol) / np.where(top > 0, top, 1.0))
-    return _pinv_out(out, pinv_op(_hermitian(A, "L") if hermitian else A, rtol=limit))
-
-
-@linalg()
-def matrix_rank(A: Any, tol: Any = None, hermitian: bool = False, *, atol: Any = None,
-                rtol: Any = None, out: Any = None) -> Any:
-    """How many singular values exceed the tolerance (eps·max(m, n) of the largest)."""
-    need_matrix("matrix_rank", A)
-    A = A.detach() if isinstance(A, Tensor) else A
-    s = abs_op(eigvalsh(A)) if hermitian else svd_op(A)[1]
-    last = len(s.shape) - 1
-    if not s.shape[last]:
-        return _rank_out(out, sum_op(cast(s, dtype=np.dtype(np.int64)), dim=(last,),
-                                     keepdim=False))
-    top = amax_op(s, dim=(last,), keepdim=True)
-    given = atol if tol is None else tol
-    relative = rtol
-    if rtol is None:
-        relative = np.finfo(dtype_of(s)).eps * max(A.shape[-2:]) if given is None else 0.0
-    limit = maximum(mul(top, _column(relative)), _column(0.0 if given is None else given))
-    return _rank_out(out, sum_op(cast(gt(s, limit), dtype=np.dtype(np.int64)), dim=(last,),
-                                 keepdim=False))
-
-
-def _column(x: Any) -> Any:
-    """A tolerance per matrix, beside its singular values."""
-    return unsqueeze_op(x, dim=len(x.shape)) if getattr(x, "shape", ()) else x
 
 
 # ------------------------------------------------------------------ norms
@@ -421,6 +362,9 @@ def _column(x: Any) -> Any:
 def vector_norm(x: Any, ord: float = 2, dim: Any = None, keepdim: bool = False, *,
                 dtype: Any = None, out: Any = None) -> Any:
     """The p-norm of elements over axes; its gradient at 0 is 0."""
+    if isinstance(ord, str):
+        raise DTypeError("linalg_vector_norm(): argument 'ord' (position 2) must be Number, "
+                         "not str")
     need("linalg.vector_norm", x)
     need_float("linalg.vector_norm", x)
     x, dims = widened("vector_norm", x, dtype), many_dims(x, dim)
@@ -444,10 +388,15 @@ def matrix_norm(A: Any, ord: Any = "fro", dim: Any = (-2, -1), keepdim: bool = F
     """Norms of matrices: "fro", "nuc", 2, -2 (singular), 1, -1 (columns), inf, -inf (rows)."""
     x = widened("matrix_norm", A, dtype)
     need_matrix("matrix_norm", x)
-    if not isinstance(dim, (tuple, list)) or len(dim) != 2:
+    if not isinstance(dim, (tuple, list)):
         raise DTypeError("linalg_matrix_norm(): argument 'dim' must be a 2-tuple of ints, not "
                          f"{dim!r}")
-    a, b = many_dims(x, dim)
+    if len(dim) != 2:
+        raise ArgumentError(f"linalg.matrix_norm: dim must be a 2-tuple. "
+                            f"Got {', '.join(map(str, dim))}")
+    a, b = (one_dim(x, d) for d in dim)
+    if a == b:
+        raise ArgumentError(f"linalg.matrix_norm: dims must be different. Got ({dim[0]}, {dim[1]})")
     if ord == "fro":
         return _norm_out(out, norm_op(x, p=2.0, dim=(a, b), keepdim=keepdim))
     if ord in ("nuc", 2, -2):
@@ -479,6 +428,8 @@ def norm(A: Any, ord: Any = None, dim: Any = None, keepdim: bool = False, *, out
     if dim is None and n not in (1, 2):
         raise ShapeError("linalg.norm: If dim is not specified but ord is, the input must be 1D or"
                          f" 2D. Got {n}D.")
+    if isinstance(ord, str) and isinstance(dim, int):
+        dim = (dim,)
     if isinstance(ord, str) or n == 2:
         return matrix_norm(A, ord, (-2, -1) if dim is None else dim, keepdim, dtype=dtype, out=out)
     return vector_norm(A, ord, dim, keepdim, dtype=dtype, out=out)
@@ -489,7 +440,7 @@ def norm(A: Any, ord: Any = None, dim: Any = None, keepdim: bool = False, *, out
 def matrix_power(A: Any, n: int, *, out: Any = None) -> Any:
     """A multiplied n times with itself; the inverse's power for negative n."""
     if n < 0 or dtype_of(A).kind not in "iu":          # (products of integers have no rounding)
-        _square("matrix_power", A)
+        need_square("matrix_power", A)
     plain = n in (0, 1, 4, -4)                    # the others are products, or inverses
     if n < 0:
         A, n = inv_op(A), -n
@@ -530,6 +481,8 @@ def vander(x: Any, *, N: Any = None) -> Any:
     if not is_inexact(dtype_of(x)):
         x = cast(x, dtype=np.dtype(np.int64))
     n = x.shape[-1] if N is None else int(N)
+    if n <= 1:
+        raise ArgumentError("N must be greater than 1.")
     return pow_op(unsqueeze_op(x, dim=len(x.shape)), np.arange(n).astype(dtype_of(x)))
 
 
@@ -539,8 +492,12 @@ def tensorsolve(A: Any, B: Any, dims: Any = None, *, out: Any = None) -> Any:
     if dims is not None:
         moved = [one_dim(A, d) for d in dims]
         A = permute_op(A, dims=(*(d for d in range(len(A.shape)) if d not in moved), *moved))
-    rest = tuple(A.shape[len(B.shape):])
-    n = math.prod(rest)
+    shape, rank = tuple(A.shape), len(B.shape)
+    rest, n = shape[rank:], math.prod(shape[rank:])
+    if n != math.prod(shape[:rank]):
+        raise ShapeError("Expected self to satisfy the requirement prod(self.shape[other.ndim:]) "
+                         "== prod(self.shape[:other.ndim]), but got "
+                         f"{n} != {math.prod(shape[:rank])}")
     return _tensorsolve_out(out, reshape(
         solve(reshape(A, (n, n)), reshape(B, (n, 1))), rest))
 
@@ -549,6 +506,13 @@ def tensorsolve(A: Any, B: Any, dims: Any = None, *, out: Any = None) -> Any:
 def tensorinv(A: Any, ind: int = 2, *, out: Any = None) -> Any:
     """The inverse of A as a map between its last and first axes."""
     shape = tuple(A.shape)
+    if ind <= 0:
+        raise ArgumentError("Expected a strictly positive integer for 'ind', "
+                            f"but got {ind}")
+    sizes = math.prod(shape[ind:]), math.prod(shape[:ind])
+    if sizes[0] != sizes[1]:
+        raise ShapeError("Expected self to satisfy the requirement prod(self.shape[ind:]) == "
+                         f"prod(self.shape[:ind]) but got {sizes[0]} != {sizes[1]}")
     found = inv_op(reshape(A, (math.prod(shape[:ind]), math.prod(shape[ind:]))))
     return _tensorinv_out(out, reshape(found, (*shape[ind:], *shape[:ind])))
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from adjoint.base.aval import Aval
-from adjoint.base.errors import AdjointError, NoKernel, ShapeError
+from adjoint.base.errors import NoKernel, ShapeError
 from adjoint.core.inplace import zeros_of
 from adjoint.core.op import op
 from adjoint.ops.api_common import dtype_of, raw
@@ -39,18 +39,7 @@ from adjoint.ops.pointwise import (
 )
 from adjoint.ops.reduce import sum_op
 from adjoint.ops.shape import cat_op, lift_all, narrow_op, unsqueeze_op
-
-
-class LinAlgError(AdjointError, RuntimeError, np.linalg.LinAlgError):
-    """A matrix is singular, not positive definite, or an iteration did not converge."""
-
-
-def guarded(name: str, f: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """Call NumPy's routine; its failures in our words."""
-    try:
-        return f(*args, **kwargs)
-    except np.linalg.LinAlgError as error:
-        raise LinAlgError(f"linalg.{name}: {error}; the operand is {list(args[0].shape)}") from None
+from adjoint.ops.singular import LinAlgError, guarded, refusal, substituted
 
 
 def by_columns(a: Any) -> Any:
@@ -163,14 +152,21 @@ def _triangle(a: Any, upper: bool, unit: bool) -> Any:
     return part
 
 
+def _over_triangle(a: Any, b: Any, upper: bool) -> Any:
+    try:
+        return np.linalg.solve(a, b)
+    except np.linalg.LinAlgError:
+        return substituted(a, b, upper)
+
+
 def _cut(x: Any, upper: bool, unit: bool) -> Any:
     return triu_op(x, diagonal=int(unit)) if upper else tril_op(x, diagonal=-int(unit))
 
 
 triangular_op: Any = op(
     "linalg_solve_triangular", **needs_width("solve_triangular"),
-    impl=lambda a, b, /, *, upper, unit: by_columns(guarded(
-        "solve_triangular", np.linalg.solve, _triangle(a, upper, unit), b)),
+    impl=lambda a, b, /, *, upper, unit: by_columns(
+        _over_triangle(_triangle(a, upper, unit), b, upper)),
     infer=lambda a, b, *, upper, unit: _solve_infer(a, b),
     vjp={"a": lambda ct, a, out, *, upper, unit: _cut(neg(mm(triangular_op(
         mH(a), ct, upper=not upper, unit=unit), mH(out))), upper, unit),
@@ -281,7 +277,7 @@ def _cholesky_impl(a: Any, /) -> Any:
     half = (a + np.conj(np.swapaxes(a, -1, -2))) / 2
     low = guarded("cholesky", np.linalg.cholesky, half.astype(a.dtype))
     if np.isnan(np.diagonal(low, axis1=-2, axis2=-1)).any():    # (LAPACK's way with nan differs)
-        raise LinAlgError(f"linalg.cholesky: {list(a.shape)} is not positive-definite: it has nan")
+        raise refusal("cholesky", half)
     return by_columns(low)
 
 

@@ -26,12 +26,13 @@ from adjoint.ops.api_common import (
     same_dtype,
 )
 from adjoint.ops.api_decompose import linalg
-from adjoint.ops.decompose import batch_leading, by_columns, guarded, mm, needs_width, triangular_op
+from adjoint.ops.decompose import batch_leading, by_columns, mm, needs_width, triangular_op
 from adjoint.ops.index import tril_op, triu_op
 from adjoint.ops.linalg import columns, mH
 from adjoint.ops.pointwise import add, mul, sub
 from adjoint.ops.public import known_as, public, typed
 from adjoint.ops.shape import narrow_op, unsqueeze_op
+from adjoint.ops.singular import guarded
 
 GeqrfResult = result("geqrf", "a tau")
 _geqrf_out = safely("torch.geqrf", "a", "tau", rows="filled")

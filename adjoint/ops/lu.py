@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from adjoint.base.aval import Aval
-from adjoint.base.errors import ArgumentError, ShapeError
+from adjoint.base.errors import ArgumentError, DTypeError, ShapeError
 from adjoint.core.modes import warn_as_pytorch
 from adjoint.core.op import op
 from adjoint.core.tensor import Tensor
@@ -28,7 +28,7 @@ from adjoint.ops.api_common import (
     safely,
     same_dtype,
 )
-from adjoint.ops.api_decompose import LinAlgError, cholesky, linalg, matrix_norm, need_matrix, qr
+from adjoint.ops.api_decompose import cholesky, linalg, matrix_norm, need_matrix, qr
 from adjoint.ops.api_shape import c_clone
 from adjoint.ops.decompose import (
     batch_leading,
@@ -41,10 +41,11 @@ from adjoint.ops.decompose import (
 )
 from adjoint.ops.index import tril_op, triu_op
 from adjoint.ops.linalg import columns, matmul_op, mH
-from adjoint.ops.pointwise import add, div, eq, mul, sub, where_op
+from adjoint.ops.pointwise import abs_op, add, div, eq, mul, sub, where_op
 from adjoint.ops.public import FUNCTIONS, public, typed
-from adjoint.ops.reduce import amax_op, amin_op
+from adjoint.ops.reduce import amax_op, amin_op, sum_op
 from adjoint.ops.shape import cat_op, clone_op, mT, narrow_op, squeeze_op, unsqueeze_op
+from adjoint.ops.singular import LinAlgError, factor, first_failure, refusal
 
 LUResult = result("linalg_lu", "P L U")
 FactorResult = result("linalg_lu_factor", "LU pivots")
@@ -54,27 +55,6 @@ TriangularResult = result("triangular_solve", "solution cloned_coefficient")
 _cholesky_out = safely("cholesky", rows="all")
 _cond_out = safely("linalg.cond")
 TopQRResult = result("qr", "Q R")
-
-
-def factor(a: Any) -> tuple[Any, Any]:
-    """(L below and U on and above the diagonal, LAPACK's 1-based pivots), batch by batch."""
-    m, n = a.shape[-2:]
-    k = min(m, n)
-    lead = a.shape[:-2]
-    work = np.array(a).reshape(math.prod(lead), m, n)
-    pivots = np.zeros((len(work), k), np.int32)
-    rows = np.arange(len(work))
-    for j in range(k):
-        column = work[:, j:, j]          # LAPACK weighs complex numbers by |re| + |im|
-        best = (np.abs(column.real) + np.abs(column.imag)).argmax(1) + j
-        pivots[:, j] = best + 1
-        top, other = work[rows, j].copy(), work[rows, best].copy()
-        work[rows, j], work[rows, best] = other, top
-        pivot = work[:, j, j]
-        safe = np.where(pivot == 0, 1, pivot)
-        work[:, j + 1:, j] /= safe[:, None]
-        work[:, j + 1:, j + 1:] -= work[:, j + 1:, j, None] * work[:, j, None, j + 1:]
-    return work.reshape(*lead, m, n), pivots.reshape(*lead, k)
 
 
 def permutation(pivots: Any, m: int, dtype: Any) -> Any:
@@ -204,8 +184,7 @@ def lu(A: Any, *, pivot: bool = True, out: Any = None) -> Any:
     tensor([[2., 0.],
             [0., 1.]])
     """
-    if not pivot:
-        raise NotImplementedError("linalg.lu: LU without pivoting is not implemented on the CPU")
+    _need_pivot(pivot)
     need_kernel("lu_cpu", "biu", A)
     return finish_same(out, LUResult(*lu_op(A)[:3]))
 
@@ -224,7 +203,8 @@ def _refuse_zero(name: str, packed: Any) -> None:
     array = raw(packed)
     if type(array) is not np.ndarray or packed.level:
         return
-    zero = np.argwhere(np.diagonal(array, axis1=-2, axis2=-1) == 0)
+    places = np.diagonal(array, axis1=-2, axis2=-1) == 0
+    zero = np.argwhere(places.reshape(-1, places.shape[-1]))
     if len(zero):
         which = f"(Batch element {zero[0, 0]}): " if array.ndim > 2 else ""
         k = zero[0, -1] + 1
@@ -234,10 +214,14 @@ def _refuse_zero(name: str, packed: Any) -> None:
                           "linalg.lu_factor_ex(A, pivot)")
 
 
-def _factored(A: Any, pivot: bool) -> Any:
+def _need_pivot(pivot: bool) -> None:
     if not pivot:
         raise NotImplementedError("linalg.lu_factor: LU without pivoting is not implemented on the "
                                   "CPU")
+
+
+def _factored(A: Any, pivot: bool) -> Any:
+    _need_pivot(pivot)
     need_kernel("lu_cpu", "biu", A)
     _, low, up, pivots = lu_op(A)
     m, n = A.shape[-2:]
@@ -307,6 +291,10 @@ def lu_unpack(LU_data: Any, LU_pivots: Any, unpack_data: bool = True, unpack_piv
     """(P, L, U) from a packed factorization."""
     m, n = LU_data.shape[-2:]
     k = min(m, n)
+    if dtype_of(LU_pivots) != np.int32:
+        raise DTypeError("torch.lu_unpack: LU_pivots is expected to be a contiguous tensor of "
+                         "torch.int32 dtype. Note: this function is intended to be used with the "
+                         "output produced by torch.linalg.lu_factor")
     p = permutation_op(LU_pivots, m=m, dtype=dtype_of(LU_data))
     low = tril_op(_cols(LU_data, 0, k), diagonal=-1)
     eye = np.eye(m, k, dtype=dtype_of(LU_data))
@@ -318,6 +306,15 @@ def lu_unpack(LU_data: Any, LU_pivots: Any, unpack_data: bool = True, unpack_piv
 def lu_solve(LU: Any, pivots: Any, B: Any, *, left: bool = True, adjoint: bool = False,
              out: Any = None) -> Any:
     """X with A·X = B (Aᴴ·X = B, or X·A = B with left=False) from a packed factorization of A."""
+    if dtype_of(pivots) != np.int32:
+        raise DTypeError("linalg.lu_solve: pivots should be a Tensor of scalar type torch.int32")
+    if pivots.shape[-1] != LU.shape[-1]:
+        raise ShapeError("linalg.lu_solve: Number of pivots per batch should be same as the "
+                         "dimension of the matrix")
+    if LU.shape[-1] != B.shape[-2 if left else -1]:
+        (m, n), (k, c) = LU.shape[-2:], B.shape[-2:]
+        raise ShapeError("linalg.lu_solve: Incompatible shapes of A and B for the equation "
+                         f"{'AX = B' if left else 'XA = B'} ({m}x{n} and {k}x{c})")
     if not left:
         found = mH(lu_solve(LU, pivots, mH(B), adjoint=not adjoint))
         return finish_same(out, found)
@@ -338,45 +335,16 @@ def top_lu_solve(b: Any, LU_data: Any, LU_pivots: Any, *, out: Any = None) -> An
 
 
 # ------------------------------------------------------------------ with info instead of errors
-def first_failure(kind: str, a: Any) -> Any:
-    """Per matrix of a raw batch: the order (from 1) of the first leading minor that is not positive
-    definite, or of the first zero pivot of LU; 0 where there is none."""
-    n = a.shape[-1]
-    flat = a.reshape(math.prod(a.shape[:-2]), n, n)
-    if kind == "singular":
-        bad = np.diagonal(factor(flat)[0], axis1=1, axis2=2) == 0
-    else:
-        work, found = np.tril(flat), []
-        with np.errstate(all="ignore"):
-            for j in range(n):
-                pivot = work[:, j, j].real - (np.abs(work[:, j, :j]) ** 2).sum(1)
-                found.append(~(pivot > 0))
-                work[:, j, j] = np.sqrt(pivot)
-                inner = np.einsum("bik,bk->bi", work[:, j + 1:, :j], work[:, j, :j].conj())
-                work[:, j + 1:, j] = (work[:, j + 1:, j] - inner) / work[:, j, j, None]
-        bad = np.stack(found, 1) if n else np.zeros((len(flat), 0), bool)
-    first = np.where(bad.any(1), bad.argmax(1) + 1, 0) if n else np.zeros(len(flat))
-    return first.astype(np.int32).reshape(a.shape[:-2])
-
-
-_TEXT = {
-    "singular": "The diagonal element {} is zero: the matrix is singular",
-    "minor": "The factorization could not be completed because the input is not positive-definite "
-             "(the leading minor of order {} is not positive-definite)"}
-
-
 def _with_info(name: str, kind: str, A: Any, run: Any, check_errors: bool) -> tuple[Any, Any]:
     """(run(A), info per matrix); nan where info is not 0, unless that is to raise."""
     try:
         return run(A), box(A, np.zeros(tuple(A.shape[:-2]), np.int32))
     except LinAlgError:
-        if (check_errors and len(A.shape) == 2) or (isinstance(A, Tensor) and A.level):
+        if isinstance(A, Tensor) and A.level:
             raise
-    info = first_failure(kind, raw(A))
     if check_errors:
-        at = tuple(int(i[0]) for i in np.nonzero(info))
-        raise LinAlgError(f"linalg.{name}: (Batch element {', '.join(map(str, at))}): "
-                          + _TEXT[kind].format(info[at]))
+        raise refusal(name, raw(A))
+    info = first_failure(kind, raw(A))
     bad = (info != 0)[..., None, None]
     found = run(where_op(bad, np.eye(A.shape[-1], dtype=dtype_of(A)), A))
     if len(found.shape) < len(A.shape):                     # a vector per matrix was solved for
@@ -436,6 +404,14 @@ def cond(A: Any, p: Any = None, *, out: Any = None) -> Any:
     """‖A‖·‖A⁻¹‖, inf for a singular matrix; the ratio of extreme singular values for p None, 2 or
     -2."""
     need_matrix("cond", A)
+    if p not in (None, 2, -2, "fro", "nuc", math.inf, -math.inf, 1, -1):
+        raise ArgumentError(f"linalg.cond got an invalid norm type: {p}")
+    if not A.shape[-1] or not A.shape[-2]:
+        return _cond_out(out, sum_op(abs_op(A), dim=(len(A.shape) - 2, len(A.shape) - 1),
+                                     keepdim=False))
+    if p not in (None, 2, -2) and A.shape[-1] != A.shape[-2]:
+        raise ShapeError(f"linalg.cond(ord={p}): A must be batches of square matrices, but they "
+                         f"are {A.shape[-2]} by {A.shape[-1]} matrices")
     if p in (None, 2, -2):
         s, last = svd_op(A)[1], (len(A.shape) - 2,)
         high, low = amax_op(s, dim=last, keepdim=False), amin_op(s, dim=last, keepdim=False)
