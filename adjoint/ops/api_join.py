@@ -54,8 +54,8 @@ def _listed(name: str, tensors: Any) -> list[Any]:
 def _several(name: str, tensors: Any) -> list[Any]:
     xs = _listed(name, tensors)
     if not xs:
-        raise ArgumentError(f"{name}(): expected a non-empty list of Tensors" if name == "cat" else
-                            f"{name} expects a non-empty TensorList")
+        raise ArgumentError("torch.cat(): expected a non-empty list of Tensors" if name == "cat"
+                            else f"{name} expects a non-empty TensorList")
     for i, x in enumerate(xs):
         if type(x) is not Tensor and not hasattr(x, "shape"):
             raise DTypeError(f"{name}(): expected Tensor as element {i} in argument 0, but got "
@@ -370,9 +370,7 @@ def repeat(input: Any, *args: Any, repeats: Any = None) -> Any:
     if len(reps) < len(input.shape):
         raise ShapeError("Number of dimensions of repeat dims can not be smaller than number of "
                          f"dimensions of tensor ({len(reps)} < {len(input.shape)})")
-    if any(r < 0 for r in reps):
-        raise ShapeError(f"Trying to create tensor with negative dimension: repeats {list(reps)}")
-    return repeat_op(input, reps=reps)
+    return repeat_op(input, reps=_not_negative(tuple(input.shape), reps))
 
 
 @public()
@@ -386,7 +384,16 @@ def tile(input: Any, *args: Any, dims: Any = None) -> Any:
     adjoint.Size([2, 6])
     """
     reps = sizes(given(args, dims), "tile(): argument 'dims'")
-    return repeat_op(input, reps=(1,) * (len(input.shape) - len(reps)) + reps)
+    reps = (1,) * (len(input.shape) - len(reps)) + reps
+    return repeat_op(input, reps=_not_negative(tuple(input.shape), reps))
+
+
+def _not_negative(shape: tuple[int, ...], reps: tuple[int, ...]) -> tuple[int, ...]:
+    if reps and min(reps) < 0:
+        made = [n * r for n, r in zip((1,) * (len(reps) - len(shape)) + shape, reps, strict=True)]
+        raise ShapeError("Trying to create tensor with negative dimension "
+                         f"{next((n for n in made if n < 0), min(reps))}: {made}")
+    return reps
 
 
 def _splitter(name: str, least: int, axis: Callable[[int], int]) -> None:

@@ -135,7 +135,8 @@ def nanmean(input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = 
 
 def _degrees(name: str, x: Any, dims: tuple[int, ...], correction: float) -> None:
     """Warn where the variance of that many values has no meaning."""
-    n = math.prod([x.shape[d] for d in dims])
+    rest = math.prod([n for d, n in enumerate(x.shape) if d not in dims])
+    n = math.prod([x.shape[d] for d in dims]) if rest else 0
     if n - correction <= 0:
         warn(f"{name}(): degrees of freedom is <= 0. Correction should be strictly less than the "
              f"reduction factor (input numel divided by output numel): {n} values, correction "
@@ -231,7 +232,7 @@ def prod(input: Any, dim: Any = None, keepdim: bool = False, *, dtype: Any = Non
     need("prod", input)
     dtype, into = summed(dtype, out)
     x = cast_to(input, dtype)
-    dims = many_dims(x, None) if dim is None else (one_dim(x, dim),) if len(x.shape) else ()
+    dims = many_dims(x, None) if dim is None else (one_dim(x, dim),)[:len(x.shape)]
     made = prod_op(x, dim=dims, keepdim=keepdim)
     return into(out, made if dtype is None else cast_to(made, dtype))
 
@@ -350,6 +351,11 @@ def argmin(input: Any, dim: Any = None, keepdim: bool = False, *, out: Any = Non
 
 
 # ------------------------------------------------------------------ truth and counts
+def _truth_dims(x: Any, dim: Any) -> tuple[int, ...]:
+    """`many_dims`, of an empty list none: the truth of each element."""
+    return () if isinstance(dim, (tuple, list)) and not dim else many_dims(x, dim)
+
+
 def _truth(name: str, out: Any, answer: Any) -> Any:
     """`finish` of a truth value, which may be written as a byte."""
     if isinstance(out, Tensor) and out.array.dtype not in (np.bool_, np.uint8):
@@ -363,7 +369,7 @@ def _truth(name: str, out: Any, answer: Any) -> Any:
 def all_(input: Any, dim: Any = None, keepdim: bool = False, *, out: Any = None) -> Any:
     """True where no element is zero."""
     need("all", input)
-    return _truth("all", out, all_op(input, dim=many_dims(input, dim), keepdim=keepdim))
+    return _truth("all", out, all_op(input, dim=_truth_dims(input, dim), keepdim=keepdim))
 
 
 @public("any")
@@ -371,7 +377,7 @@ def all_(input: Any, dim: Any = None, keepdim: bool = False, *, out: Any = None)
 def any_(input: Any, dim: Any = None, keepdim: bool = False, *, out: Any = None) -> Any:
     """True where some element is not zero."""
     need("any", input)
-    return _truth("any", out, any_op(input, dim=many_dims(input, dim), keepdim=keepdim))
+    return _truth("any", out, any_op(input, dim=_truth_dims(input, dim), keepdim=keepdim))
 
 
 @public()

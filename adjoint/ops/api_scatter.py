@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from adjoint.base.aval import Aval
 from adjoint.base.dtypes import BOOL, I64, held, of_numpy, scalar_type
 from adjoint.base.errors import ArgumentError, DTypeError, IndexOutOfRange, ShapeError
 from adjoint.core import inplace as writes
@@ -15,9 +16,6 @@ from adjoint.core.modes import GRAD, state, warn_as_pytorch
 from adjoint.core.tensor import OWN
 from adjoint.ops.api_common import (
     apart,
-    box,
-    cast_to,
-    choice,
     dtype_of,
     exactly,
     finish_same,
@@ -30,6 +28,7 @@ from adjoint.ops.api_common import (
 )
 from adjoint.ops.api_index import FULL, Parsed, filling, positions, setitem
 from adjoint.ops.api_shape import contiguous
+from adjoint.ops.family import broadcast_shapes
 from adjoint.ops.gather import (
     check_bounds,
     fits,
@@ -39,33 +38,17 @@ from adjoint.ops.gather import (
     scatter_amax_op,
     scatter_amin_op,
     scatter_op,
-    within,
 )
 from adjoint.ops.index import index_op, index_put_op, index_select_op, take_op
+from adjoint.ops.index_checks import index_of, put_fits, source_fits, wrapped_index
 from adjoint.ops.moments import prod_op
 from adjoint.ops.pointwise import add, cast, div, lt, mul, where_op
 from adjoint.ops.pointwise import eq as equal
 from adjoint.ops.public import known_as, planned, public, typed
 from adjoint.ops.shape import clone_op, expand_op, reshape
 
+
 # ------------------------------------------------------------------ along one axis
-_LONG = "Expected a long tensor for index,"
-_SAID = {"index_select": "Expected dtype int32 or int64 for index", "take": _LONG, "put": _LONG,
-         "index_fill": "Expected dtype int64 for index.", "index_copy": _LONG,
-         "take_along_dim": "dtype of indices should be Long"}     # PyTorch's words of each
-
-
-def _index_of(name: str, index: Any) -> Any:
-    need(name, index, argument="index")
-    long = name.rstrip("_") in ("take", "put", "take_along_dim")
-    if dtype_of(index).kind not in "iu" or long and dtype_of(index) != I64:
-        said = _SAID.get(name) or _SAID.get(name.rstrip("_"),
-                                            "Expected dtype int32/int64 for index")
-        raise DTypeError(f"{name}(): {said} but got {scalar_type(dtype_of(index))}: indices are "
-                         "whole numbers")
-    return index
-
-
 @public()
 @planned
 def gather(input: Any, dim: int, index: Any, *, sparse_grad: bool = False, out: Any = None) -> Any:
@@ -80,7 +63,7 @@ def gather(input: Any, dim: int, index: Any, *, sparse_grad: bool = False, out: 
     if out is not None:
         apart(out, input, index)
     d = one_dim(input, dim)
-    index = _index_of("gather", index)
+    index = index_of("gather", index)
     if len(input.shape) and numel(index):
         fits("gather", tuple(input.shape), tuple(index.shape), d)
     return finish_same(out, gather_op(input, index, dim=d))
@@ -90,7 +73,7 @@ def gather(input: Any, dim: int, index: Any, *, sparse_grad: bool = False, out: 
 @typed
 def take_along_dim(input: Any, indices: Any, dim: Any = None, *, out: Any = None) -> Any:
     """`gather` whose operands broadcast off `dim`; without dim, of the flattened tensor."""
-    index = _index_of("take_along_dim", indices)
+    index = index_of("take_along_dim", indices)
     if dim is None:
         x, index = reshape(input, (numel(input),)), reshape(index, (numel(index),))
         return finish_same(out, gather_op(x, index, dim=0))
@@ -99,7 +82,8 @@ def take_along_dim(input: Any, indices: Any, dim: Any = None, *, out: Any = None
     if len(a) != len(b):
         raise ShapeError("torch.take_along_dim(): input and indices should have the same number of "
                          f"dimensions, but got {len(a)} dimensions for input, and {len(b)}")
-    common = list(np.broadcast_shapes(*([*s[:d], 1, *s[d + 1:]] for s in (a, b))))
+    common = list(broadcast_shapes("take_along_dim", *(Aval((*s[:d], 1, *s[d + 1:]), I64)
+                                                       for s in (a, b))))
     xs, js = ((*common[:d], s[d], *common[d + 1:]) for s in (a, b))
     x = input if tuple(a) == xs else expand_op(input, shape=xs)
     index = where_op(lt(index, 0), add(index, a[d]), index)
@@ -109,7 +93,7 @@ def take_along_dim(input: Any, indices: Any, dim: Any = None, *, out: Any = None
 
 def _scatter(name: str, x: Any, dim: int, index: Any, src: Any, reduce: Any, add_to: bool) -> Any:
     d = one_dim(x, dim)
-    index = _index_of(name, index)
+    index = index_of(name, index)
     src = src if hasattr(src, "shape") else held(src, dtype_of(x))
     if reduce is not None:
         if reduce not in ("add", "multiply"):
@@ -124,7 +108,7 @@ def _scatter(name: str, x: Any, dim: int, index: Any, src: Any, reduce: Any, add
 
 
 def _told_of_reduce(src: Any, reduce: Any) -> None:
-    if reduce is not None and src is not None:
+    if reduce is not None and hasattr(src, "shape"):
         warn_as_pytorch("The reduce argument of torch.scatter with Tensor src is deprecated and "
                         "will be removed in a future PyTorch release. Use torch.scatter_reduce "
                         "instead for more reduction options.")
@@ -180,32 +164,6 @@ def scatter_add_(self: Any, dim: int, index: Any, src: Any) -> Any:
     return inplace(op_.op, self, (index, src), {"dim": d}, name="scatter_add_")
 
 
-def wrapped_index(name: str, index: Any, size: int, dim: int = 0, *, negative: bool = False) -> Any:
-    """A 1-d index with its bounds checked."""
-    index = _index_of(name, index)
-    if len(index.shape) > 1:
-        n, said = len(index.shape), "Index is supposed to be a vector"
-        if "fill" in name:
-            raise ShapeError(f"Index has to be a vector/scalar: {name}() got {n}-d")
-        said = f"Index should have dimension 1 or 0 (got {n})" if "copy" in name else said
-        raise IndexOutOfRange(f"{name.rstrip('_')}_(): {said}, got {n}-d" if "copy" in name else
-                              f"{name}(): {said}, got {n}-d")
-    flat = raw(index)
-    if isinstance(flat, np.ndarray) and flat.size and not getattr(index, "level", 0):
-        if within(flat, size):
-            return index
-        if flat.dtype is I64 and flat.view(np.uint64).max() < size:
-            return index                        # one pass: negative ones are large there
-        low, high = int(flat.min()), int(flat.max())
-        if low < (-size if negative else 0) or high >= size:
-            bad = high if high >= size else low
-            raise IndexOutOfRange(f"{name}(): index {bad} is out of bounds for dimension {dim} with"
-                                  f" size {size}: index out of range in self")
-        if low < 0:
-            index = box(index, np.where(flat < 0, flat + size, flat))
-    return cast_to(index, np.int64) if dtype_of(index) != I64 else index
-
-
 _select_out = exactly("index_select(): self and result must have the same scalar type")
 _take_out = exactly("take(): self and out expected to have the same dtype, but got self.dtype = "
                     "{want} and out.dtype = {have}")
@@ -230,6 +188,9 @@ def index_select(input: Any, dim: int, index: Any, *, out: Any = None) -> Any:
                              f"{numel(index)} value(s)")
         return _select_out(out, clone_op(input))
     d = one_dim(input, dim)
+    if not input.shape[d] and numel(index):
+        raise IndexOutOfRange("index_select(): self indexing axis dim should be positive: "
+                              f"dimension {d} has size 0")
     index = wrapped_index("index_select", index, input.shape[d])
     if not len(index.shape):
         index = reshape(index, (1,))
@@ -253,7 +214,9 @@ def take(input: Any, index: Any, *, out: Any = None) -> Any:
     need("take", input)
     if out is not None:
         apart(out, input, index)
-    index = _index_of("take", index)
+    index = index_of("take", index)
+    if not numel(input) and numel(index):
+        raise IndexOutOfRange("take(): tried to take from an empty tensor")
     flat = reshape(input, (numel(input),))
     lin = _flat_positions(index, numel(input))
     return _take_out(out, take_op(flat, lin, dims=(0,)))
@@ -264,8 +227,9 @@ def take(input: Any, index: Any, *, out: Any = None) -> Any:
 def put_(self: Any, index: Any, source: Any, accumulate: bool = False) -> Any:
     """Write to positions of the flattened tensor, in place."""
     from adjoint.ops.api_shape import view
-    lin = _flat_positions(_index_of("put_", index), numel(self))
-    _check_put(self, source, lin)
+    index = index_of("put_", index)
+    put_fits(self, source, index)
+    lin = _flat_positions(index, numel(self))
     inplace(index_put_op.op, view(self, -1), (lin, reshape(source, tuple(lin.shape))),
             {"dims": (0,), "accumulate": accumulate}, name="put_")
     return self
@@ -275,22 +239,12 @@ def put_(self: Any, index: Any, source: Any, accumulate: bool = False) -> Any:
 @typed
 def put(input: Any, index: Any, source: Any, accumulate: bool = False) -> Any:
     """A copy with positions of the flattened tensor overwritten."""
-    lin = _flat_positions(_index_of("put", index), numel(input))
-    _check_put(input, source, lin)
+    index = index_of("put", index)
+    put_fits(input, source, index)
+    lin = _flat_positions(index, numel(input))
     flat = index_put_op(reshape(input, (numel(input),)), lin, reshape(source, tuple(lin.shape)),
                         dims=(0,), accumulate=accumulate)
     return reshape(flat, tuple(input.shape))
-
-
-def _check_put(x: Any, source: Any, index: Any) -> None:
-    if dtype_of(source) != dtype_of(x):
-        raise DTypeError("put_(): self and source expected to have the same dtype, but got "
-                         f"self.dtype = {scalar_type(dtype_of(x))} and source.dtype = "
-                         f"{scalar_type(dtype_of(source))}")
-    if numel(source) != numel(index):
-        raise IndexOutOfRange("put_(): Expected source and index to have the same number of "
-                              f"elements, but got source.numel() = {numel(source)}, index.numel() "
-                              f"= {numel(index)}")
 
 
 def _as_vector(f: Any) -> Any:
@@ -323,28 +277,16 @@ def _as_vector_inplace(f: Any) -> Any:
     return run
 
 
-def _source_fits(name: str, shape: Any, d: int, count: int, source: Any) -> None:
-    """Refuse slices that are not as many as indices, or not of the operand's shape."""
-    expected = (*shape[:d], count, *shape[d + 1:])
-    if source == expected or not len(shape) and source in ((), (count,)):
-        return
-    if len(source) == len(expected) and source[d] != count:
-        raise ShapeError(f"{name.rstrip('_')}_(): Number of indices ({count}) should be equal to "
-                         f"source.size(dim): ({source[d]}), for dim: {d}")
-    raise ShapeError(f"{name}(): source tensor shape must match self tensor shape, excluding "
-                     f"the specified dimension. Got self.shape = {list(shape)} source.shape = "
-                     f"{list(source)}, expected {list(expected)}")
-
-
 def _add_parts(name: str, x: Any, dim: int, index: Any, source: Any, alpha: Any) -> Any:
-    d, shape = one_dim(x, dim), x.shape
+    d, shape, index = one_dim(x, dim), x.shape, index_of(name, index)
+    if len(index.shape) < 2 and dtype_of(source) == dtype_of(x):
+        source_fits(name, shape, d, numel(index), source.shape)
     lin = wrapped_index(name, index, shape[d], d)
     if dtype_of(source) != dtype_of(x):
         own, given, name = scalar_type(dtype_of(x)), scalar_type(dtype_of(source)), name.rstrip("_")
         raise DTypeError(f"{name}_(): self ({own}) and source ({given}) must have the same scalar "
                          "type" if "add" in name else f"{name}_(): self and source expected to have"
                          f" the same dtype, but got (self) {own} and (source) {given}")
-    _source_fits(name, shape, d, numel(lin), source.shape)
     return d, lin, source if alpha == 1 else mul(source, alpha)
 
 
@@ -482,7 +424,9 @@ def scatter_reduce(input: Any, dim: int, index: Any, src: Any, reduce: str, *,
     >>> ad.zeros(2).scatter_reduce(0, ad.tensor([0, 0]), ad.tensor([1.0, 2.0]), "amax")
     tensor([2., 0.])
     """
-    choice("scatter_reduce", "reduce", reduce, ("sum", "prod", "mean", "amax", "amin"))
+    if reduce not in ("sum", "prod", "mean", "amax", "amin"):
+        raise ArgumentError("reduce argument must be either sum, prod, mean, amax or amin, got "
+                            f"{reduce}")
     if reduce != "sum" and reduce != "prod":
         need_kernel(f"scatter_gather_tensor_cpu_reduce_{reduce}", "b" if reduce == "mean" else "c",
                     input)
@@ -540,7 +484,8 @@ def index_reduce(input: Any, dim: int, index: Any, source: Any, reduce: str, *,
     warn_as_pytorch("index_reduce() is in beta and the API may change at any time.", once=True)
     d = one_dim(input, dim)
     shape = (*(1,) * d, -1, *(1,) * (len(input.shape) - d - 1))
-    _source_fits("index_reduce", input.shape, d, numel(index), source.shape)
+    index = wrapped_index("index_reduce", index, input.shape[d] if input.shape else 1, d)
+    source_fits("index_reduce", input.shape, d, numel(index), source.shape)
     wide = expand_op(reshape(index, shape), shape=tuple(source.shape))
     return finish_same(
         out, scatter_reduce(input, d, wide, source, reduce, include_self=include_self))

@@ -359,14 +359,14 @@ def permute(input: Any, *args: Any, dims: Any = None) -> Any:
     adjoint.Size([5, 2, 3])
     """
     wanted, rank = sizes(given(args, dims), "permute(): argument 'dims'"), len(input.shape)
+    if len(wanted) != rank:
+        raise ShapeError(f"permute(sparse_coo): number of dimensions in the tensor input does not "
+                         f"match the length of the desired ordering of dimensions i.e. input.dim() "
+                         f"= {rank} is not equal to len(dims) = {len(wanted)}")
     order = tuple(normalize_dim(d, rank) for d in wanted)
     if len(set(order)) != len(order):
         raise ArgumentError(f"permute(): duplicate dims are not allowed. Got {tuple(wanted)} for "
                             f"{rank} dimensions")
-    if len(order) != len(input.shape):
-        raise ShapeError(f"permute(sparse_coo): number of dimensions in the tensor input does not "
-                         f"match the length of the desired ordering of dimensions i.e. input.dim() "
-                         f"= {len(input.shape)} is not equal to len(dims) = {len(order)}")
     return permute_op(input, dims=order)
 
 

@@ -304,9 +304,25 @@ def searchsorted(sorted_sequence: Any, input: Any, *, out_int32: bool = False, r
     return _places_out(out, place_op(seq, input, side=how, int32=bool(out_int32)))
 
 
+def _placed_by_halves(seq: Any, x: Any, side: str) -> Any:
+    """Places by halves and comparisons, none of which a nan fulfils: as PyTorch, whose order of nan
+    beside numbers is not that of sorted ones."""
+    low, high = np.zeros(x.shape, np.int64), np.full(x.shape, seq.shape[-1])
+    rows = np.broadcast_to(seq, (*x.shape[:-1], seq.shape[-1])) if x.ndim else seq
+    while (low < high).any():
+        middle = low + (high - low) // 2
+        at = np.minimum(middle, seq.shape[-1] - 1)
+        here = np.take_along_axis(rows, at, -1) if x.ndim else rows[at]
+        left = (here >= x if side == "left" else here > x) | (low >= high)
+        low, high = np.where(left, low, middle + 1), np.where(left & (low < high), middle, high)
+    return low
+
+
 def _place(seq: Any, x: Any, /, *, side: Any, int32: bool) -> Any:
     seq, x = ranked(seq), ranked(np.asarray(x))
-    if seq.ndim == 1:
+    if seq.dtype.kind == "f" and np.isnan(seq).any():
+        found = _placed_by_halves(seq, x, side)
+    elif seq.ndim == 1:
         found = np.searchsorted(seq, x, side)
     else:
         rows = [np.searchsorted(a, b, side) for a, b in zip(
