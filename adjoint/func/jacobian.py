@@ -18,7 +18,7 @@ from adjoint.base.errors import ArgumentError, DTypeError, StructureError
 from adjoint.base.tree import Spec, flatten, unflatten
 from adjoint.core.tensor import Tensor, wrap
 from adjoint.func.push import jvp
-from adjoint.func.reverse import Pull, as_tensor, check_complex, grad, numbers
+from adjoint.func.reverse import Pull, as_tensor, check_argnum, check_complex, grad, numbers
 from adjoint.func.vmap import vmap
 from adjoint.ops.generator import rewind, source
 from adjoint.ops.shape import cat_op, reshape
@@ -75,6 +75,8 @@ def jacfwd(func: Callable[..., Any], argnums: Any = 0, has_aux: bool = False, *,
 
     @wraps(func)
     def run(*args: Any, **kwargs: Any) -> Any:
+        for i in nums:
+            check_argnum("jacfwd", i, len(args))
         trees = [flatten(args[i]) for i in nums]
         leaves = [as_tensor(x, "jacfwd") for found, _ in trees for x in found]
         check_complex("jacfwd", "arguments", leaves, holomorphic)

@@ -156,9 +156,7 @@ class Pull:
         full, began = list(args), next(_numbers)
         self.specs: list[Spec] = []
         for i in argnums:
-            if not -len(args) <= i < len(args):
-                raise StructureError(f"Got argnum={i}, but only {len(args)} positional inputs: "
-                                     f"{what}'s argnums say what is differentiated")
+            check_argnum(what, i, len(args))
             leaves, spec = flatten(args[i])
             for k, x in enumerate(leaves):
                 if allow_int and is_integer(x):
@@ -261,6 +259,13 @@ class Pull:
             out.append(unflatten(every[start:start + spec.leaves], spec))
             start += spec.leaves
         return out
+
+
+def check_argnum(what: str, i: int, given: int) -> None:
+    """Refuse the number of an argument that was not given."""
+    if not -given <= i < given:
+        raise StructureError(f"Got argnum={i}, but only {given} positional inputs: {what}'s "
+                             "argnums say what is differentiated")
 
 
 def numbers(argnums: Any) -> tuple[tuple[int, ...], bool]:

@@ -253,7 +253,7 @@ def expand(input: Any, *args: Any, size: Any = None, implicit: bool = False) -> 
     full = wanted
     if lead >= 0:
         full = tuple(have[i - lead] if n == -1 and i >= lead else n for i, n in enumerate(wanted))
-    refuse_expansion(have, full)
+    refuse_expansion(have, full, input)
     new = []
     for i, n in enumerate(wanted):
         old = have[i - lead] if i >= lead else None

@@ -75,9 +75,11 @@ def _each(name: str, count: int, x: Any) -> Sequence[Any]:
     if not isinstance(x, list | tuple):
         return (x,) * count
     if len(x) != count:
-        what = "tensors" if any(isinstance(t, Tensor) for t in x) else "numbers"
+        if not any(isinstance(t, Tensor) for t in x):
+            raise ArgumentError(f"{name}: Tensor list must have same number of elements as scalar "
+                                f"list. Got {count} and {len(x)}")
         raise ArgumentError(f"{name}: Tensor lists must have the same number of tensors, got "
-                            f"{count} and {len(x)} {what}")
+                            f"{count} and {len(x)} tensors")
     return x
 
 

@@ -199,7 +199,10 @@ def _plan(name: str, x: Any, s: Any, dim: Any) -> tuple[Shape, list[int] | None]
         if wanted and not len(x.shape):
             raise IndexOutOfRange(f"Dimension specified as {wanted[0]} but tensor has no "
                                   "dimensions")
-        dims = many_dims(x, dim)
+        dims = tuple(one_dim(x, d) for d in wanted)
+        if len(set(dims)) < len(dims):
+            raise ArgumentError(f"FFT dims must be unique, got {list(wanted)}")
+        dims = dims or many_dims(x, dim)
     if s is not None and len(s) != len(dims):
         raise ArgumentError("When given, dim and shape arguments must have the same length")
     if not dims and "r" in name:
@@ -333,7 +336,10 @@ def ifftshift(input: Any, dim: Any = None) -> Any:
 
 def _frequencies(f: Callable[..., Any], n: int, d: float, dtype: Any, requires_grad: bool) -> Any:
     kind = default_dtype() if dtype is None else to_numpy(dtype)
-    return wrap(f(n, d).astype(kind), requires_grad)
+    if not is_inexact(kind):
+        raise DTypeError(f"{f.__name__} requires a floating point or complex dtype")
+    found = f(n, d) if n else np.full(int(f is np.fft.rfftfreq), np.nan)    # (0/0 of half as many)
+    return wrap(found.astype(kind), requires_grad)
 
 
 @_enter

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from adjoint.base.dtypes import cpp_type, fitting
+from adjoint.base.dtypes import cpp_type, fitting, scalar_type
 from adjoint.base.errors import ArgumentError, DTypeError, IndexOutOfRange, ShapeError
 from adjoint.core.autocast import in_float32
 from adjoint.core.modes import warn, warn_as_pytorch
@@ -340,6 +340,27 @@ _NO_WINDOW = ("A window was not provided. A rectangular window will be applied,w
               "cause spectral leakage; give hann_window(n_fft), or ones(n_fft) to have it so.")
 
 
+def _check_frames(x: Any, n_fft: int, hop: int, width: int, window: Any) -> None:
+    """Refuse frames and windows that do not fit the signal, in PyTorch's words."""
+    length = x.shape[-1]
+    if not 0 < n_fft <= length:
+        wrong = f"expected 0 < n_fft < {length}, but got n_fft={n_fft}"
+    elif hop < 1:
+        wrong = f"expected hop_length > 0, but got hop_length={hop}"
+    elif not 0 < width <= n_fft:
+        wrong = f"expected 0 < win_length <= n_fft, but got win_length={width}"
+    elif window is not None and tuple(window.shape) != (width,):
+        wrong = (f"expected a 1D window tensor of size equal to win_length={width}, but got window "
+                 f"with size {list(window.shape)}")
+    else:
+        return
+    own = "None" if window is None else (
+        f"torch.{scalar_type(dtype_of(window))}Tensor{{{list(window.shape)}}}")
+    raise ArgumentError(
+        f"stft(torch.{scalar_type(dtype_of(x))}Tensor{list(x.shape)}, n_fft={n_fft}, hop_length="
+        f"{hop}, win_length={width}, window={own}) : {wrong}")
+
+
 @public()
 @in_float32
 @typed
@@ -363,10 +384,7 @@ def stft(input: Any, n_fft: int, hop_length: Any = None, win_length: Any = None,
     if center:
         x = pad(unsqueeze_op(x, dim=1), (n_fft // 2, n_fft // 2), pad_mode)
         x = squeeze_op(x, dims=(1,))
-    if not 0 < n_fft <= x.shape[-1] or hop < 1 or not 0 < width <= n_fft:
-        raise ArgumentError(f"stft({list(input.shape)}, n_fft={n_fft}, hop_length={hop}, win_length"
-                            f"={width}): expected 0 < n_fft <= length, hop_length > 0 and "
-                            "0 < win_length <= n_fft")
+    _check_frames(squeeze_op(x, dims=(0,)) if single else x, n_fft, hop, width, window)
     frames = windows_op(x, dim=len(x.shape) - 1, size=n_fft, step=hop)
     frames = mul(frames, _window(window, width, n_fft, dtype_of(x)))
     one = real if onesided is None else onesided

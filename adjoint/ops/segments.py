@@ -12,7 +12,6 @@ from adjoint.base.errors import ArgumentError, DTypeError, NotSupported, ShapeEr
 from adjoint.core.op import op
 from adjoint.core.tensor import wrap
 from adjoint.ops.api_common import (
-    choice,
     dtype_of,
     exactly,
     many_dims,
@@ -78,7 +77,10 @@ def segment_reduce(data: Any, reduce: str, *, lengths: Any = None, indices: Any 
     if indices is not None:
         raise NotSupported("segment_reduce(): indices based reduction is not supported; give "
                            "lengths, or use scatter_reduce")
-    kind = choice("segment_reduce", "reduce", LONG.get(reduce, reduce), tuple(EMPTY))
+    kind = LONG.get(reduce, reduce)
+    if kind not in EMPTY:
+        raise ArgumentError("reduce argument must be either sum, prod, mean, amax or amin, got "
+                            f"{reduce}")
     axis = one_dim(data, axis)
     sizes = _lengths(lengths, offsets, data, axis, unsafe)
     n, count = data.shape[axis], sizes.shape[-1]

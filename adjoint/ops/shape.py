@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from adjoint.base.aval import Aval, inverse
+from adjoint.base.dtypes import scalar_type
 from adjoint.base.errors import ArgumentError, DTypeError, IndexOutOfRange, ShapeError
 from adjoint.core.bind import bind, function_of
 from adjoint.core.op import Op, op, register
@@ -66,12 +67,14 @@ def unexpandable(have: Sequence[int], target: Sequence[int], dim: int) -> ShapeE
                       f"{list(target)}.  Tensor sizes: {list(have)}")
 
 
-def refuse_expansion(have: Sequence[int], target: Sequence[int]) -> None:
-    """Raise ShapeError where a shape does not expand to another; axes are looked at from the last
-    one on, as in PyTorch."""
+def refuse_expansion(have: Sequence[int], target: Sequence[int], whose: Any = None) -> None:
+    """Raise ShapeError where a shape, of `whose`, does not expand to another; axes are looked at
+    from the last one on, as in PyTorch."""
     lead = len(target) - len(have)
     if lead < 0:
-        raise ShapeError(f"expand(tensor{list(have)}, size={list(target)}): the number of sizes "
+        kind = "" if whose is None else scalar_type(getattr(whose, "array", whose).dtype)
+        of = f"torch.{kind}Tensor{{{list(have)}}}"
+        raise ShapeError(f"expand({of}, size={list(target)}): the number of sizes "
                          f"provided ({len(target)}) must be greater or equal to the number of "
                          f"dimensions in the tensor ({len(have)})")
     for dim in range(len(target) - 1, lead - 1, -1):
