@@ -77,7 +77,7 @@ def _each(name: str, count: int, x: Any) -> Sequence[Any]:
     if len(x) != count:
         if not any(isinstance(t, Tensor) for t in x):
             raise ArgumentError(f"{name}: Tensor list must have same number of elements as scalar "
-                                f"list. Got {count} and {len(x)}")
+                                f"list: got {count} and {len(x)} numbers")
         raise ArgumentError(f"{name}: Tensor lists must have the same number of tensors, got "
                             f"{count} and {len(x)} tensors")
     return x
