@@ -213,3 +213,41 @@ def test_dtypes_with_64_bits(text: str) -> None:
     """Where 64 bits are on, integers of up to 32 bits become float32, those of 64 float64."""
     with OURS.top.enable_x64(True), THEIRS.top.enable_x64(True):
         helpers.same(helpers.run(text, OURS), helpers.run(text, THEIRS))
+
+
+PARTS = """jnp.isneginf(jnp.array([1.0, -jnp.inf]))
+jnp.isposinf(2, None)
+[jnp.var(C, where=B[0]), jnp.nanvar(C.at[1].set(jnp.nan)), jnp.nanstd(C * jnp.ones((2, 1)), axis=0)]
+jnp.nanvar(C.at[1].set(jnp.nan), ddof=3)
+jax.grad(lambda x: jnp.nanvar(x * (1 + 2j)))(jnp.array([1.0, jnp.nan, 3.0]))
+jnp.angle(jnp.array([-0.0, 0.0, -1.0, 1.0, jnp.nan, jnp.inf, -jnp.inf]))
+[jnp.angle(G), jnp.angle(1 + 1j), jnp.angle(X), jax.grad(jnp.angle)(-2.0)]
+[jnp.rint(G), jnp.rint(U), jnp.rint(3), jnp.rint(2.5)]
+[jnp.spacing(G), jnp.spacing(H), jnp.spacing(U)]
+[jnp.frexp(X), jnp.frexp(3), jnp.frexp(H)]
+[jnp.sort_complex(U), jnp.sort_complex(G), jnp.sort_complex(C)]
+[jax.grad(jax.grad(jnp.sinc))(x) for x in (0.0, 0.3)]
+[jax.grad(jax.grad(jax.grad(jax.grad(jnp.sinc))))(x) for x in (0.0, 0.3)]
+jax.vmap(jax.hessian(jnp.sinc))(jnp.array([0.0, 1.0, -0.0]))
+jax.jacfwd(lambda q: jnp.quantile(V, q))(jnp.array([0.3, 0.7]))
+jax.jacrev(lambda q: jnp.percentile(X, q, axis=1))(jnp.array([30.0, 70.0]))
+jax.grad(lambda q: jnp.nanquantile(V.at[0].set(jnp.nan), q))(jnp.float32(0.3))
+jax.vmap(jnp.quantile)(X, V[:3])
+jnp.quantile(X, jnp.array([-0.5, 1.5, jnp.nan]), axis=1, keepdims=True)
+jnp.percentile(X, jnp.nan)
+jax.vmap(jax.vmap(lambda x: lax.axis_index(('i', 'j')), axis_name='j'), axis_name='i')(X)
+jax.vmap(jax.vmap(lambda x: lax.axis_index(('j', 'i')), axis_name='j'), axis_name='i')(X)"""
+
+
+@pytest.mark.parametrize("wide", [False, True])
+@pytest.mark.parametrize("text", PARTS.splitlines())
+def test_values_and_dtypes_of_both_widths(text: str, wide: bool) -> None:
+    """Whole numbers of few bits, axes of two names, derivatives at 0 and in the rank (F54)."""
+    with OURS.top.enable_x64(wide), THEIRS.top.enable_x64(wide):
+        helpers.same(helpers.run(text, OURS), helpers.run(text, THEIRS), 2e-5, 2e-6)
+
+
+def test_orders_of_polygamma_are_whole() -> None:
+    """The derivative in a float order was 0, silently (F54)."""
+    got, want = helpers.refusals("jax.scipy.special.polygamma(1.0, V)", OURS, THEIRS)
+    assert got == want

@@ -97,14 +97,18 @@ def axis_size(axis_name: Any) -> int:
 
 
 def axis_index(axis_name: Any) -> Any:
-    """The position of each example along the mapped axis of that name.
+    """The position of each example along the mapped axis of that name; of several, counted along
+    all of them, the last one fastest.
 
     >>> import adjoint as ad
     >>> ad.func.vmap(lambda x: x * ad.func.axis_index("i"), axis_name="i")(ad.ones(3))
     tensor([0., 1., 2.])
     """
-    (trace,) = _axes("axis_index", axis_name)
-    return trace.lift(wrap(np.arange(trace.size)))
+    first, *others = _axes("axis_index", axis_name)
+    place = first.lift(wrap(np.arange(first.size)))
+    for trace in others:
+        place = place * trace.size + trace.lift(wrap(np.arange(trace.size)))
+    return place
 
 
 def psum(x: Any, axis_name: Any) -> Any:

@@ -124,7 +124,10 @@ def elementwise(name: str, run: F, *, floating: bool = False, numeric: bool = Fa
         if config.watched:
             finite(found, name)
         return found
-    return named(taking(form(module, name), call), name, module)
+    words = form(module, name)
+    if words.endswith(", /, out=None"):     # NumPy's place of a result, by position too
+        return named(taking(words, lambda *given: call(*given[:-1], out=given[-1])), name, module)
+    return named(taking(words, call), name, module)
 
 
 _CATEGORIES = {"i": "integer", "f": "floating", "c": "complexfloating", "b": "bool"}

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from adjoint.core.tensor import Tensor
 from adjoint.numpy._table import F, as_tensor, axes_of, like, one_axis, refuse_out
 
 
@@ -175,8 +176,9 @@ def _quantile(name: str, scale: float) -> Callable[..., Any]:
         dims = axes_of(x, axis)
         rest = [d for d in range(x.ndim) if d not in dims]
         flat = x.permute(*rest, *dims).reshape([*[x.shape[d] for d in rest], -1])
-        wanted = np.asarray(q, np.float64) * scale
-        y = F[name](flat, as_tensor(wanted.ravel()).to(x.dtype), dim=-1, interpolation=method)
+        wide = np.dtype(np.float64)
+        wanted = (q.to(wide) if isinstance(q, Tensor) else as_tensor(np.asarray(q, wide))) * scale
+        y = F[name](flat, wanted.reshape([-1]).to(x.dtype), dim=-1, interpolation=method)
         if keepdims:
             y = y.reshape([y.shape[0], *[1 if d in dims else n for d, n in enumerate(x.shape)]])
         return y.reshape([*wanted.shape, *y.shape[1:]])

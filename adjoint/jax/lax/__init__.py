@@ -124,7 +124,7 @@ def all_gather(x: _Any, axis_name: _Any, *, axis_index_groups: _Any = None, axis
 
 def axis_index(axis_name: _Any) -> _Any:
     """The number of the example along a named axis."""
-    return _make(_func.axis_index(axis_name))
+    return _make(_func.axis_index(axis_name)).astype("int32")
 
 
 def axis_size(axis_name: _Any) -> int:

@@ -213,9 +213,16 @@ enter(lambda x: T["imag"](x) if x.is_complex() else _zeros(x), "imag")
 enter(lambda x: T["conj"](x) if x.is_complex() else x, "conj conjugate")
 
 
+def _floats(x: Any, name: str) -> Any:
+    """One operand as a tensor of floats: whole numbers as Python's floats, of whatever width."""
+    kept = is_inexact(as_array(x, name).dtype)
+    return floating(x, name) if kept else as_array(x).tensor.to(default_dtype("float"))
+
+
 def angle(z: Any, deg: bool = False) -> Any:
-    y = T["angle"](floating(z, "angle"))
-    return make(T["rad2deg"](y) if deg else y)
+    x = _floats(z, "angle")
+    y = T["angle"](x) if x.is_complex() else T["arctan2"](_zeros(x), x)     # (of -0: pi)
+    return make(T["rad2deg"](y) if deg else y, x.is_complex() and is_weak(z))
 
 
 # ------------------------------------------------------------------ with arguments of their own
@@ -267,7 +274,7 @@ for _name in _ROUND:
 def rint(x: Any, /) -> Any:
     if as_array(x, "rint").dtype.kind == "c":
         return round(x)
-    return make(T["round"](floating(x, "rint")), _weak_float(x))
+    return make(T["round"](_floats(x, "rint")), _weak_float(x))
 
 
 def isfinite(x: Any, /) -> Any:
@@ -340,7 +347,7 @@ def frexp(x: Any, /) -> Any:
     if t.is_complex():
         raise TypeError("frexp does not support complex-valued inputs")
     m, e = T["frexp"](t)
-    return make(m), make(e.to(default_dtype("int")))
+    return make(m), make(e.to(np.dtype(np.int32)))
 
 
 def ldexp(x1: Any, x2: Any, /) -> Any:

@@ -6,9 +6,9 @@ from typing import Any
 import numpy as np
 
 from adjoint.base.dtypes import is_inexact
-from adjoint.jax._array import Array, as_array, concrete
+from adjoint.jax._array import Array, as_array, concrete, make
 from adjoint.jax._dtypes import as_dtype, issubdtype
-from adjoint.jax._table import entering
+from adjoint.jax._table import entering, floating
 from adjoint.jax._words import placing
 from adjoint.jax.numpy import _create, _reduce, _select, _shape
 from adjoint.jax.numpy._elementwise import NAMES as _E
@@ -32,7 +32,7 @@ def spacing(x: Any, /) -> Any:
     a = as_array(x, "spacing")
     if a.dtype.kind == "c":
         raise ValueError("jnp.spacing is not defined for complex inputs.")
-    a = a if is_inexact(a.dtype) else a.astype(float)
+    a = make(floating(a, "spacing"))
     away = _S["where"](a < 0, -np.inf, np.inf).astype(a.dtype)
     return _E["nextafter"](a, away) - a
 

@@ -227,6 +227,7 @@ def _moment(name: str) -> F:
         total = T["sum"](off, dims, keepdim=keepdims) if dims else off
         count = _counted(t, dims, where, keepdims) - (ddof if correction is None else correction)
         if not isinstance(count, (int, float)):
+            count = T["real"](count) if count.is_complex() else count
             count = T["where"](count > 0, count, count.new_full((), math.nan))
         y = total / (count if not isinstance(count, (int, float)) or count > 0 else math.nan)
         y = T["sqrt"](y) if name == "std" else y
@@ -449,18 +450,21 @@ def _quantile(name: str, op: str, scale: float) -> F:
         if at.dtype.kind == "c" or scale == 1 and at.dtype.kind not in "fV":
             raise TypeError(f"floor does not accept dtype {at.dtype.name}. Accepted dtypes are "
                             "subtypes of floating.")
-        places = np.clip(inside(at).astype(np.float64) * scale, 0, 1)
+        places = T["clamp"](at.tensor.to(np.dtype(np.float64)) * scale, 0, 1)
         if weights is not None:
             if method != "inverted_cdf":
                 raise NotImplementedError(f"{method} doesn't support weights. Only method "
                                           "'inverted_cdf' supports weights.")
             if axis is None and np.shape(weights) != tuple(x.shape):
                 raise ValueError("Weights shape must match 'a' shape when axis is None.")
-            return make(_weighted(x, places, axes_of(x, axis), floating(weights, name), keepdims,
+            shares = np.clip(inside(at).astype(np.float64) * scale, 0, 1)
+            return make(_weighted(x, shares, axes_of(x, axis), floating(weights, name), keepdims,
                                   op == "nanquantile"))
         half = x.array.dtype.itemsize == 2
-        y = anp.ours[op](x.to(np.dtype(np.float32)) if half else x, places, axis, method=method,
-                         keepdims=keepdims)
+        bad = T["isnan"](places)
+        y = anp.ours[op](x.to(np.dtype(np.float32)) if half else x,
+                         T["where"](bad, 0.0, places), axis, method=method, keepdims=keepdims)
+        y = T["where"](bad.reshape((*at.shape, *(1,) * (y.ndim - at.ndim))), math.nan, y)
         return make(y.to(x.array.dtype) if half else y)
     _enter(name)(run)
     if name == "percentile":

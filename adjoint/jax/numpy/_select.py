@@ -9,7 +9,7 @@ from adjoint.core.tensor import wrap
 from adjoint.jax._array import as_array, concrete, is_traced, joined, make, value_of
 from adjoint.jax._dtypes import default_dtype
 from adjoint.jax._host import computed
-from adjoint.jax._table import T, entering, is_weak
+from adjoint.jax._table import T, entering, floating, is_weak
 from adjoint.jax._util import canonicalize_axis
 from adjoint.jax._words import placing, taking
 from adjoint.jax.numpy._elementwise import NAMES as _E
@@ -226,7 +226,7 @@ def _order(t: Any, axis: int, descending: bool) -> Any:
 
 @_enter("sort_complex")
 def sort_complex(a: Any) -> Any:
-    x = as_array(a, "sort_complex")
+    x = make(floating(a, "sort_complex"))
     return sort(x.astype(np.result_type(x.dtype, np.complex64)))
 
 

@@ -109,6 +109,9 @@ def log_ndtr(x: Any, series_order: int = 3) -> Any:
 def polygamma(n: Any, x: Any) -> Any:
     """The n-th derivative of digamma; n are whole numbers."""
     t, given = _floating(x, "polygamma"), _as_array(n)
+    if given.dtype.kind not in "iu":
+        raise ValueError("Argument `n` to polygamma must be of integer type. Got dtype "
+                         f"{given.dtype.name}.")
     if _is_mapped(given) or _has_no_values(given):
         m = given.tensor.detach().to(t.array.dtype)
         sign = _T["where"](m % 2 == 0, -_T["ones_like"](m), _T["ones_like"](m))
