@@ -271,3 +271,16 @@ def test_parts_of_numpy_are_attributes() -> None:
     assert hips.isinstance(M, np.ndarray) and anp.numpy_boxes.ArrayBox.__name__ == "ArrayBox"
     with pytest.raises(AttributeError, match="no attribute 'numpy_arrows'"):
         _ = anp.numpy_arrows
+
+
+@pytest.mark.parametrize("bounds", [(1, 2), (1 + 1j, 2), (None, 1.5 + 1j), (1.5 + 1.5j, None)])
+def test_clip_of_complex_numbers(bounds: Any) -> None:
+    """In NumPy's order; a value at a bound has no derivative, as in HIPS autograd."""
+    z = np.array([0.5 + 2.5j, 1.5 + 1.5j, 1.5 + 0.5j, 2.5 + 0.5j, complex("nan")])
+    back, found = hips.make_vjp(lambda v: anp.clip(v, *bounds))(z)
+    want = np.clip(z, *bounds)
+    np.testing.assert_array_equal(found, want)
+    free = np.isnan(z) | ~np.isin(want, [b for b in bounds if b is not None])
+    assert back(np.ones_like(z)).tolist() == free.tolist()
+    push = hips.make_jvp(lambda v: anp.clip(v, *bounds))(z)
+    assert push(np.full(5, 1j))[1].tolist() == (free * 1j).tolist()

@@ -283,8 +283,18 @@ def clip(a: Any, a_min: Any = None, a_max: Any = None, out: Any = None, *, min: 
     low, high = (min if a_min is None else a_min), (max if a_max is None else a_max)
     x = as_tensor(a)
     if low is not None:
-        x = F["maximum"](x, as_tensor(low).to(x.dtype))
-    return x if high is None else F["minimum"](x, as_tensor(high).to(x.dtype))
+        x = _bounded("maximum", x, as_tensor(low).to(x.dtype))
+    return x if high is None else _bounded("minimum", x, as_tensor(high).to(x.dtype))
+
+
+def _bounded(name: str, x: Any, bound: Any) -> Any:
+    """The larger or the smaller of two; complex numbers in NumPy's order, by their real parts
+    first, with no derivative where x is the bound."""
+    if not x.is_complex():
+        return F[name](x, bound)
+    more, less = (x, bound) if name == "maximum" else (bound, x)
+    beyond = F["where"](more.real == less.real, more.imag > less.imag, more.real > less.real)
+    return F["where"](beyond | F["isnan"](x), x, bound)
 
 
 @like("nan_to_num")

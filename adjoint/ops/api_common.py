@@ -40,7 +40,7 @@ from adjoint.core.modes import GRAD, as_pytorch, state, warn_once
 from adjoint.core.op import Op
 from adjoint.core.tensor import Tensor, wrap
 from adjoint.ops.family import generated
-from adjoint.ops.pointwise import cast, cast_whole
+from adjoint.ops.pointwise import add, cast, cast_whole, mul
 from adjoint.ops.public import write_out
 from adjoint.ops.shape import integer, normalize_dim, normalize_dims
 
@@ -504,6 +504,17 @@ def summed(dtype: Any, out: Any) -> tuple[Any, Callable[..., Any]]:
 def of_out(dtype: Any, out: Any) -> Any:
     """The dtype of a tensor that is made in `out`: its own, unless another one is asked for."""
     return out.dtype if dtype is None and out is not None and isinstance(out, Tensor) else dtype
+
+
+def sinc_near_zero(x: Any) -> Any:
+    """The polynomial with the derivatives of sin(pi x) / (pi x) at 0, of up to the seventh."""
+    square = mul(x, x)
+    first, *others = [(-1) ** k * math.pi ** (2 * k) / math.factorial(2 * k + 1)
+                      for k in (3, 2, 1, 0)]
+    found: Any = first
+    for factor in others:
+        found = add(mul(found, square), factor)
+    return found
 
 
 def _refused(ct: Any, *, words: str) -> Any:

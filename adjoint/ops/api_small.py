@@ -44,6 +44,7 @@ from adjoint.ops.api_common import (
     numel,
     raw,
     result,
+    sinc_near_zero,
     undifferentiated,
     value,
 )
@@ -187,11 +188,6 @@ def allclose(input: Any, other: Any, rtol: float = 1e-05, atol: float = 1e-08,
     return bool(isclose(input, other, rtol, atol, equal_nan).all())
 
 
-
-# the powers of x² that have the derivatives of sinc at 0, of up to the seventh order
-_SINC = [(-1) ** k * math.pi ** (2 * k) / math.factorial(2 * k + 1) for k in range(4)]
-
-
 @public()
 @known_as("SincBackward0")
 def sinc(input: Any, *, out: Any = None) -> Any:
@@ -202,12 +198,8 @@ def sinc(input: Any, *, out: Any = None) -> Any:
         return finish(out, cast_to(sinc(cast_to(input, np.float32)), kind), input)
     at_zero = eq(input, 0)
     safe = mul(where_op(at_zero, 1.0, input), math.pi)
-    near = where_op(at_zero, input, 0.0)
-    square = mul(near, near)
-    series: Any = _SINC[-1]
-    for term in _SINC[-2::-1]:
-        series = add(mul(series, square), term)
-    return finish(out, where_op(at_zero, series, div(sin(safe), safe)), input)
+    near = sinc_near_zero(where_op(at_zero, input, 0.0))
+    return finish(out, where_op(at_zero, near, div(sin(safe), safe)), input)
 
 
 @public()
