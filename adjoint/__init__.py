@@ -135,7 +135,7 @@ _LAZY = ("nn", "optim", "utils", "func", "memory", "io", "amp", "fft", "linalg",
          "signal", "cpu", "mps", "mtia", "xpu", "storage", "vision", "overrides", "_C", "_VF",
          "_dynamo", "_inductor", "_higher_order_ops", "library", "fx", "quasirandom", "futures",
          "__config__", "__future__", "return_types", "nested", "_utils", "_jit_internal", "_ops",
-         "_subclasses", "_functorch")
+         "_subclasses", "_functorch", "monitor")
 # Names of modules that load when first used; more of the same: `Tensor.explain`.
 _SETTINGS = (
     "are_deterministic_algorithms_enabled", "get_deterministic_debug_mode", "get_device_module",

@@ -13,6 +13,7 @@ from typing import Any
 from adjoint.backends import Switches
 from adjoint.compiler import allow_in_graph as allow_in_graph
 from adjoint.compiler import assume_constant_result as assume_constant_result
+from adjoint.compiler import compile
 from adjoint.compiler import disable as disable
 from adjoint.compiler import is_compiling as is_compiling
 from adjoint.compiler import list_backends as list_backends
@@ -62,6 +63,20 @@ class Settings(Switches):
 
 
 config = Settings(f"{__name__}.config", suppress_errors=False, cache_size_limit=8)
+
+
+def graph_break(msg: str = "") -> None:
+    """Nothing: there is no graph that could end here."""
+
+
+def optimize(backend: Any = "inductor", *, nopython: bool = False, dynamic: bool | None = None,
+             disable: bool = False, **hints: Any) -> Any:
+    """`compile` as a decorator, under its older name.
+
+    >>> optimize("eager")(len)([1])
+    1
+    """
+    return compile(backend=backend, fullgraph=nopython, dynamic=dynamic, disable=disable)
 
 
 def mark_static_address(t: Any, guard: bool = True) -> None:

@@ -51,12 +51,15 @@ def compile(model: Any = None, *, fullgraph: bool = False, dynamic: bool | None 
     if mode not in _MODES:
         raise ArgumentError(f"Unrecognized mode={mode}, should be one of: "
                             f"{', '.join(m for m in _MODES if m)}")
+    if mode is not None and options is not None:
+        raise ArgumentError("Either mode or options can be specified, but both can't be specified "
+                            "at the same time.")
     if callable(backend):
         raise NotSupported("compile: a backend function gets a traced graph, which is not made "
                            "here; call the model as it is, or use func.linearize for its Jacobian")
     if backend not in _BACKENDS:
-        raise ArgumentError(f"Invalid backend: {backend!r}, see `list_backends()` for available "
-                            "backends.")
+        raise ArgumentError(f"Invalid backend: {backend!r}, see `torch._dynamo.list_backends()` "
+                            "for available backends.")
     if model is None:
         return lambda given: compile(given, disable=disable)
     if not callable(model):

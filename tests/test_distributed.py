@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -365,3 +366,74 @@ def test_processes_of_one_machine_find_each_other_by_a_file(tmp_path: Path) -> N
         assert not file.exists() and ad.distributed.is_initialized()
     finally:
         ad.distributed.destroy_process_group()
+
+
+def test_objects_and_crossing_sends_between_ranks() -> None:
+    """Values cross whatever the order in which two ranks send and receive; objects are pickled."""
+    c: Any = ad.distributed
+    big = 1 << 21                                        # more than the buffers of a socket hold
+
+    def body(g: ProcessGroup) -> Any:
+        n, r = g.size(), g.rank()
+        sent, got, small = ad.full((big,), float(r)), ad.zeros(big), ad.zeros(1)
+        after, before = (r + 1) % n, (r - 1) % n
+        ops = [c.P2POp(c.isend, sent, after, g), c.P2POp(c.isend, ad.ones(1) * r, after, g),
+               c.P2POp(c.irecv, got, before, g), c.P2POp(c.irecv, small, before, g)]
+        works = c.batch_isend_irecv(ops)
+        assert all(w.wait() for w in works) and (got == before).all() and int(small) == before
+        lists: list[Any] = [None] * n
+        c.gather_object({"rank": r}, lists if r == 1 else None, dst=1, group=g)
+        mine: list[Any] = [None]
+        c.scatter_object_list(mine, [f"to {i}" for i in range(n)] if r == 2 else None, 2, g)
+        parts: list[Any] = [None, None]
+        if r == 0:
+            c.send_object_list(["a", (1, 2)], 1, g)
+        elif r == 1:
+            assert c.recv_object_list(parts, 0, g) == 0
+        c.monitored_barrier(g, timedelta(seconds=20))
+        assert vars(g.transport)["timeout"] == 20
+        return lists, mine, parts
+    out = each(3, body)
+    assert out[1][0] == [{"rank": 0}, {"rank": 1}, {"rank": 2}] and out[0][0] == [None] * 3
+    assert [o[1] for o in out] == [["to 0"], ["to 1"], ["to 2"]]
+    assert out[1][2] == ["a", (1, 2)]
+
+
+def test_a_monitored_barrier_names_who_is_late() -> None:
+    def body(g: ProcessGroup) -> Any:
+        if g.rank():
+            time.sleep(0.5)
+            return None
+        ad.distributed.monitored_barrier(g, timedelta(seconds=0.1))
+    late = ranks(2, body)[0]
+    assert isinstance(late, DistributedError)
+    assert "monitored_barrier: rank 0 waited 0.1 s" in str(late)
+
+
+def test_questions_about_backends_and_subgroups(tmp_path: Path, monkeypatch: Any) -> None:
+    d: Any = ad.distributed
+    assert d.is_backend_available("Gloo") and not d.is_backend_available("nccl")
+    assert not d.is_ucc_available() and not d.is_xccl_available()
+    assert d.get_default_backend_for_device(ad.device("cpu")) == "gloo"
+    assert issubclass(d.DistError, RuntimeError)
+    monkeypatch.delenv("LOCAL_RANK", raising=False)
+    assert d.get_node_local_rank(3) == 3
+    monkeypatch.setenv("LOCAL_RANK", "2")
+    assert d.get_node_local_rank(3) == 2
+    d.init_process_group("gloo", init_method=(tmp_path / "f").as_uri(), rank=0, world_size=1)
+    try:
+        mine, every = d.new_subgroups(1)
+        assert every == [mine] and mine.ranks == [0]
+        for call, words in [
+                (lambda: d.new_subgroups(2), "must not exceed the world size"),
+                (lambda: d.gather_object(1), "must be specified on destination rank"),
+                (lambda: d.scatter_object_list([], [1]), "list of size at least 1"),
+                (lambda: d.send_object_list([1], 0), "should not be the same as the rank"),
+                (lambda: d.P2POp(d.send, ad.ones(1), 0), "Invalid ``op``"),
+                (lambda: d.batch_isend_irecv([3]), "Invalid ``p2p_op_list``")]:
+            with pytest.raises(ValueError, match=words):
+                call()
+        with pytest.raises(TypeError, match="datetime.timedelta"):
+            d.monitored_barrier(timeout=3)
+    finally:
+        d.destroy_process_group()

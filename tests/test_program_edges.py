@@ -227,6 +227,30 @@ def test_switches_of_absent_backends() -> None:
     q = ad.ones(1, 1, 2, 4)
     asked = backends.cuda.SDPAParams(q, q, q, None, 0.0, False, False)
     assert not backends.cuda.can_use_flash_attention(asked)
+    assert backends.fp32_precision == "none"
+
+
+def test_what_programs_set_is_what_they_read() -> None:
+    """Kernels of attention that were switched off, modes of `compile`, marks that are off."""
+    cuda: Any = ad.backends.cuda
+    attention: Any = ad.nn.attention
+
+    def enabled() -> list[bool]:
+        return [cuda.flash_sdp_enabled(), cuda.math_sdp_enabled(),
+                cuda.mem_efficient_sdp_enabled(), cuda.cudnn_sdp_enabled()]
+    with attention.sdpa_kernel(attention.SDPBackend.MATH):
+        assert enabled() == [False, True, False, False]
+    cuda.enable_flash_sdp(False)
+    assert enabled() == [False, True, True, True]
+    cuda.enable_flash_sdp(True)
+    with cuda.sdp_kernel(enable_math=False):
+        assert enabled() == [True, False, True, True]
+    assert all(enabled())
+    with pytest.raises(RuntimeError, match="Either mode or options"):
+        ad.compile(len, mode="default", options={"a": 1})
+    with ad.autograd.profiler.emit_nvtx(enabled=False):
+        assert ad._dynamo.graph_break() is None
+    assert ad._dynamo.optimize("eager", nopython=True)(len)([1]) == 1
 
 
 def test_shared_memory_keeps_values_gradients_and_copies() -> None:

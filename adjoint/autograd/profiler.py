@@ -1,6 +1,7 @@
 """`torch.autograd.profiler`: the profiler under its older name and with its older switches."""
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any
 
 from adjoint import profiler as _profiler
@@ -82,12 +83,16 @@ class profile(_profiler.profile):
     __str__ = __repr__
 
 
-class emit_nvtx:
-    """Marks for the profiler of CUDA devices, which are not here: making one raises."""
+class emit_nvtx(nullcontext[None]):
+    """Marks for the profiler of CUDA devices, which are not here: making one raises, unless it is
+    switched off (`enabled=False`)."""
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        raise NotSupported(f"profiler.{type(self).__name__}: there is no such profiler here; "
-                           "profile() measures on the cpu")
+    def __init__(self, enabled: bool = True, record_shapes: bool = False) -> None:
+        super().__init__()
+        if enabled:
+            raise NotSupported(
+                f"profiler.{type(self).__name__}: there is no such profiler here; profile() "
+                "measures on the cpu")
 
 
 class emit_itt(emit_nvtx):

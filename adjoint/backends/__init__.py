@@ -7,6 +7,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
 from types import ModuleType
 from typing import Any, NamedTuple
 
@@ -110,25 +111,35 @@ class _Attention(Switches):
 
     can_use_efficient_attention = can_use_cudnn_attention = can_use_flash_attention
 
-    def enable_flash_sdp(self, enabled: bool) -> None:
-        """Noted by nobody."""
+    def __init__(self, name: str, **known: Any) -> None:
+        super().__init__(name, **known)
+        self._kernels = dict.fromkeys(("flash", "math", "mem_efficient", "cudnn"), True)
+        for kernel in self._kernels:
+            vars(self)[f"enable_{kernel}_sdp"] = partial(self._kernels.__setitem__, kernel)
+            vars(self)[f"{kernel}_sdp_enabled"] = partial(self._kernels.__getitem__, kernel)
 
-    enable_math_sdp = enable_mem_efficient_sdp = enable_cudnn_sdp = enable_flash_sdp
-
-    def flash_sdp_enabled(self) -> bool:
-        """True: attention is always computed in tiles."""
-        return True
-
-    math_sdp_enabled = mem_efficient_sdp_enabled = cudnn_sdp_enabled = flash_sdp_enabled
+    @contextmanager
+    def only(self, **kernels: bool) -> Iterator[None]:
+        """Kernels that may be chosen within the context: noted, as there is one."""
+        before = dict(self._kernels)
+        self._kernels.update(kernels)
+        try:
+            yield
+        finally:
+            self._kernels.update(before)
 
     def sdp_kernel(self, enable_flash: bool = True, enable_math: bool = True,
                    enable_mem_efficient: bool = True, enable_cudnn: bool = True
                    ) -> AbstractContextManager[None]:
-        """A `with` that changes nothing, deprecated: `nn.attention.sdpa_kernel`."""
+        """A `with` that notes what it is given, deprecated: `nn.attention.sdpa_kernel`."""
         warn_as_pytorch("`torch.backends.cuda.sdp_kernel()` is deprecated. In the future, this "
                         "context manager will be removed. Please see `torch.nn.attention."
                         "sdpa_kernel()` for the new context manager.", FutureWarning)
-        return nullcontext()
+        return self.only(flash=enable_flash, math=enable_math,
+                         mem_efficient=enable_mem_efficient, cudnn=enable_cudnn)
+
+
+fp32_precision = "none"                 # noted, as the switches of each back-end
 
 
 def disable_global_flags() -> None:

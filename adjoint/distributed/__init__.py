@@ -35,23 +35,38 @@ from adjoint.distributed.group import ProcessGroup as ProcessGroup
 from adjoint.distributed.group import default_pg_timeout as default_pg_timeout
 from adjoint.distributed.group import destroy_process_group as destroy_process_group
 from adjoint.distributed.group import get_backend as get_backend
+from adjoint.distributed.group import (
+    get_default_backend_for_device as get_default_backend_for_device,
+)
 from adjoint.distributed.group import get_global_rank as get_global_rank
 from adjoint.distributed.group import get_group_rank as get_group_rank
+from adjoint.distributed.group import get_node_local_rank as get_node_local_rank
 from adjoint.distributed.group import get_process_group_ranks as get_process_group_ranks
 from adjoint.distributed.group import get_rank as get_rank
 from adjoint.distributed.group import get_world_size as get_world_size
 from adjoint.distributed.group import group as group
 from adjoint.distributed.group import init_process_group as init_process_group
 from adjoint.distributed.group import is_available as is_available
+from adjoint.distributed.group import is_backend_available as is_backend_available
 from adjoint.distributed.group import is_gloo_available as is_gloo_available
 from adjoint.distributed.group import is_initialized as is_initialized
 from adjoint.distributed.group import is_mpi_available as is_mpi_available
 from adjoint.distributed.group import is_nccl_available as is_nccl_available
 from adjoint.distributed.group import is_torchelastic_launched as is_torchelastic_launched
+from adjoint.distributed.group import is_ucc_available as is_ucc_available
+from adjoint.distributed.group import is_xccl_available as is_xccl_available
 from adjoint.distributed.group import new_group as new_group
+from adjoint.distributed.group import new_subgroups as new_subgroups
+from adjoint.distributed.objects import P2POp as P2POp
+from adjoint.distributed.objects import batch_isend_irecv as batch_isend_irecv
+from adjoint.distributed.objects import gather_object as gather_object
+from adjoint.distributed.objects import monitored_barrier as monitored_barrier
+from adjoint.distributed.objects import recv_object_list as recv_object_list
+from adjoint.distributed.objects import scatter_object_list as scatter_object_list
+from adjoint.distributed.objects import send_object_list as send_object_list
 from adjoint.distributed.transport import DistributedError as DistributedError
 
-DistBackendError = DistributedError
+DistBackendError = DistError = DistNetworkError = DistributedError
 
 
 def __getattr__(name: str) -> _Any:

@@ -76,6 +76,24 @@ def is_mpi_available() -> bool:
     return importlib.util.find_spec("mpi4py") is not None
 
 
+def is_ucc_available() -> bool:
+    """False."""
+    return False
+
+
+is_xccl_available = is_ucc_available
+
+
+def is_backend_available(backend: str) -> bool:
+    """Whether `init_process_group` takes the name, in any case of letters.
+
+    >>> is_backend_available("GLOO"), is_backend_available("nccl")
+    (True, False)
+    """
+    return {"gloo": is_gloo_available, "mpi": is_mpi_available}.get(
+        backend.lower(), is_nccl_available)()
+
+
 def is_torchelastic_launched() -> bool:
     """Whether a launcher made this process."""
     return "ADJOINT_LAUNCHED" in os.environ
@@ -218,6 +236,27 @@ def get_backend(group: ProcessGroup | None = None) -> str:
     return the(group).backend
 
 
+def get_default_backend_for_device(device: Any) -> str:
+    """ "gloo", for the cpu."""
+    kind = str(getattr(device, "type", device)).split(":")[0]
+    if kind not in Backend.default_device_backend_map:
+        raise ArgumentError(f"Default backend not supported for device : {device}")
+    return Backend.default_device_backend_map[kind]
+
+
+def get_node_local_rank(fallback_rank: int | None = None) -> int:
+    """The place of this process among those of its machine, which the launcher says (LOCAL_RANK),
+    or `fallback_rank`."""
+    if "LOCAL_RANK" in os.environ:
+        return int(os.environ["LOCAL_RANK"])
+    if fallback_rank is None:
+        raise DistributedError(
+            "LOCAL_RANK is not in the environment. Consider passing fallback_rank to allow "
+            "`get_node_local_rank` to work, assuming you are not running in a multi-device context "
+            "and want the code to run locally instead.")
+    return int(fallback_rank)
+
+
 def new_group(ranks: list[int] | None = None, timeout: Any = None, backend: str | None = None,
               **_: Any) -> ProcessGroup:
     """A group of some ranks of the world; every process must call it."""
@@ -226,6 +265,27 @@ def new_group(ranks: list[int] | None = None, timeout: Any = None, backend: str 
     if bad := [r for r in chosen if r not in world.ranks]:
         raise ArgumentError(f"new_group: ranks {bad} are not in a world of {world.size()}")
     return ProcessGroup(world.transport, chosen, world.backend)
+
+
+def new_subgroups(group_size: int | None = None, group: ProcessGroup | None = None,
+                  timeout: Any = None, backend: str | None = None,
+                  **_: Any) -> tuple[ProcessGroup, list[ProcessGroup]]:
+    """The ranks in groups of `group_size` neighbours: this process's group, and all of them."""
+    world = the(group)
+    if group_size is None:
+        raise ArgumentError("Default group size only takes effect when there are CUDA devices; "
+                            "give group_size")
+    if group_size <= 0:
+        raise ArgumentError(f"The arg 'group_size' ({group_size}) must be positive")
+    if world.size() < group_size:
+        raise ArgumentError(f"The arg 'group_size' ({group_size}) must not exceed the world size "
+                            f"({world.size()})")
+    if world.size() % group_size:
+        raise ArgumentError(f"The world size ({world.size()}) must be divisible by "
+                            f"group_size={group_size}")
+    all_groups = [ProcessGroup(world.transport, world.ranks[at:at + group_size], world.backend)
+                  for at in range(0, world.size(), group_size)]
+    return all_groups[world.rank() // group_size], all_groups
 
 
 def get_process_group_ranks(group: ProcessGroup | None) -> list[int]:

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
 
+from adjoint.backends import cuda as switches
 from adjoint.base.errors import missing
 
 __all__ = ["SDPBackend", "sdpa_kernel"]
@@ -24,10 +25,15 @@ class SDPBackend(enum.IntEnum):
     OVERRIDEABLE = 4
 
 
+_SWITCHES = {"flash": SDPBackend.FLASH_ATTENTION, "math": SDPBackend.MATH,
+             "mem_efficient": SDPBackend.EFFICIENT_ATTENTION,
+             "cudnn": SDPBackend.CUDNN_ATTENTION}
+
+
 @contextmanager
 def sdpa_kernel(backends: Any, set_priority: bool = False) -> Iterator[None]:
-    """A context that changes nothing: attention is computed in tiles, without the N x N matrix,
-    whatever is asked.
+    """Kernels that may be chosen within the context. It is noted (`backends.cuda`), and changes
+    nothing: attention is computed in tiles, without the N x N matrix, whatever is asked.
 
     >>> with sdpa_kernel(SDPBackend.MATH):
     ...     pass
@@ -35,7 +41,8 @@ def sdpa_kernel(backends: Any, set_priority: bool = False) -> Iterator[None]:
     given = backends if isinstance(backends, (list, tuple, set)) else [backends]
     if not given or not all(isinstance(b, SDPBackend) for b in given):
         raise TypeError(f"sdpa_kernel: backends must be SDPBackend or a list of them, got {given}")
-    yield
+    with switches.only(**{name: kind in given for name, kind in _SWITCHES.items()}):
+        yield
 
 
 def __getattr__(name: str) -> Any:
