@@ -7,11 +7,13 @@ import gc
 import io
 from typing import Any
 
+import numpy as np
 import pytest
 
 import adjoint as ad
 from adjoint.kernels import alloc
 from adjoint.memory import predict
+from adjoint.ops import accelerate
 
 torch = pytest.importorskip("torch")
 
@@ -161,6 +163,47 @@ def test_values_are_those_of_c_order():
         assert ad.allclose(a, b, atol=1e-5)
         assert b.grad.stride() == b.stride()
     assert other[0].weight.is_contiguous(memory_format=ad.channels_last)
+
+
+def test_kernels_of_batch_norm_get_images_as_they_lie():
+    """As a matrix of pixels and channels, which shares the memory of the image."""
+    image = ad.randn(2, 4, 6, 5).contiguous(memory_format=ad.channels_last).array
+    seen: list[Any] = []
+
+    def kernel(*arrays: Any, **_: Any) -> Any:
+        big = [a for a in arrays if a is not None and a.size == image.size]
+        seen.extend((a.shape, a.flags.c_contiguous, np.shares_memory(a, image)) for a in big)
+        return (big[-1] * 2, *(np.ones(4, np.float32),) * 3)
+    one = np.ones(4, np.float32)
+    out = accelerate._batch_norm(kernel, image, one, None, eps=1e-5)
+    given = accelerate._batch_norm_given(kernel, image, one, None, one, one, eps=1e-5)
+    grad = accelerate._batch_norm_backward(kernel, image, image, one, one, one, eps=1e-5,
+                                           wanted=(True,) * 3, training=True)
+    assert seen == [((60, 4), True, True)] * 4
+    for got in (out[0], given, grad[0]):
+        assert got.strides == image.strides and (got == image * 2).all()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "bfloat16"])
+@pytest.mark.parametrize("shape", [(4, 3, 6, 5), (2, 3, 4, 3, 5)])
+@pytest.mark.parametrize("order", ["C", "gaps", "expanded"])
+def test_batch_norm_of_every_order_has_the_same_values(dtype, shape, order):
+    """The image channels last, its cotangent as it comes."""
+    ad.manual_seed(0)
+    kind, found = getattr(ad, dtype), []
+    values, sent = ad.randn(*shape, dtype=kind), ad.randn(*shape, dtype=kind)
+    if order == "gaps":
+        sent = ad.cat([sent, sent], -1)[..., :shape[-1]]
+    elif order == "expanded":
+        sent = sent[:, :, :1].expand(shape)
+    form = ad.channels_last if len(shape) == 4 else ad.channels_last_3d
+    for image in (values.clone(), values.contiguous(memory_format=form)):
+        leaves = [t.requires_grad_() for t in (image, ad.ones(3, dtype=kind) * 2,
+                                               ad.ones(3, dtype=kind))]
+        out = ad.nn.functional.batch_norm(image, None, None, *leaves[1:], training=True)
+        found.append([out, *ad.autograd.grad(out, leaves, sent)])
+    for a, b in zip(*found, strict=True):
+        assert ad.allclose(a, b, rtol=2**-7 if dtype == "bfloat16" else 1e-4, atol=1e-4)
 
 
 def training(m: Any) -> Any:

@@ -13,12 +13,13 @@ from typing import Any
 
 import numpy as np
 
+from adjoint.base.aval import inverse
 from adjoint.base.dtypes import F32, F64, is_float
 from adjoint.core.bind import remaking
 from adjoint.core.op import OPS, Op
 from adjoint.ops import activation, batch_norm, cross_entropy, group_norm, norm, recurrent
 from adjoint.ops.api_common import narrowed, wide
-from adjoint.ops.device import following
+from adjoint.ops.device import channels_last_of, following, in_order
 from adjoint.ops.family import generated
 from adjoint.ops.gather import whole_rows
 from adjoint.ops.reduce import c_order
@@ -171,7 +172,30 @@ def _widened(adapter: Adapter) -> Adapter:
     return run
 
 
+def _as_rows(*places: int) -> Callable[..., Any]:
+    """Hand images that lie channels last on as the matrix (pixels, channels) that their memory is,
+    and lay the first result so. The last of `places` says in what order the images lie."""
+    def around(adapter: Callable[..., Any]) -> Callable[..., Any]:
+        def run(k: Any, *arrays: Any, **attrs: Any) -> Any:
+            x = arrays[places[-1]]
+            form = None if x.flags.c_contiguous else channels_last_of(x)
+            axes = None if form is None else form.axes
+            if axes is None or not in_order(x, axes):
+                return adapter(k, *arrays, **attrs)
+            shape = x.transpose(axes).shape
+            got = adapter(k, *[a.transpose(axes).reshape(-1, shape[-1]) if i in places else a
+                               for i, a in enumerate(arrays)], **attrs)
+            if got is NotImplemented:
+                return got
+            first, *rest = got if type(got) is tuple else (got,)
+            image = first.reshape(shape).transpose(inverse(axes))
+            return (image, *rest) if rest else image
+        return run
+    return around
+
+
 @following(1)
+@_as_rows(0)
 @_widened
 def _batch_norm(k: Any, x: Any, weight: Any, bias: Any, *, eps: float) -> Any:
     got = k(x, weight, bias, eps=eps)
@@ -179,6 +203,7 @@ def _batch_norm(k: Any, x: Any, weight: Any, bias: Any, *, eps: float) -> Any:
 
 
 @following(1)
+@_as_rows(0)
 @_widened
 def _batch_norm_given(k: Any, x: Any, weight: Any, bias: Any, mean: Any, var: Any, *,
                       eps: float) -> Any:
@@ -187,6 +212,7 @@ def _batch_norm_given(k: Any, x: Any, weight: Any, bias: Any, mean: Any, var: An
 
 
 @following(2)
+@_as_rows(0, 1)
 @_widened
 def _batch_norm_backward(k: Any, ct: Any, x: Any, weight: Any, mean: Any, var: Any, *, eps: float,
                          wanted: tuple[bool, ...], training: bool) -> Any:
