@@ -211,7 +211,7 @@ def instance_norm(input: Any, running_mean: Any = None, running_var: Any = None,
 @following(0)
 def _rms_impl(x: Any, weight: Any, /, *, ndim: int, eps: float) -> Any:
     width = math.prod(x.shape[x.ndim - ndim:])
-    w = wide(x).reshape(-1, width)
+    w = wide(x).reshape(math.prod(x.shape[:x.ndim - ndim]), width)
     rstd = 1 / np.sqrt(np.einsum("ij,ij->i", w, w) / max(width, 1) + w.dtype.type(eps))
     out = w * rstd[:, None]
     if weight is not None:
@@ -225,7 +225,8 @@ def _rms_grad(ct: Any, x: Any, weight: Any, rstd: Any, /, *, ndim: int,
     width = math.prod(inner)
     if x.dtype.kind == "c":                   # holomorphic: the rule of conjugated operands
         x, rstd, weight = (None if a is None else np.conj(a) for a in (x, rstd, weight))
-    g, hat = wide(ct).reshape(-1, width), wide(x).reshape(-1, width) * rstd[:, None]
+    g, hat = (wide(a).reshape(rstd.size, width) for a in (ct, x))
+    hat = hat * rstd[:, None]
     dw = np.einsum("ij,ij->j", g, hat)
     h = g if weight is None else g * wide(weight).reshape(-1)
     dx = h - hat * (np.einsum("ij,ij->i", h, hat)[:, None] / max(width, 1))

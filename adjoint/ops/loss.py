@@ -24,6 +24,7 @@ from adjoint.core.op import op
 from adjoint.core.rehearsal import call
 from adjoint.kernels.expr import var
 from adjoint.ops.api_common import (
+    cast_to,
     dtype_of,
     fill_like,
     narrowed,
@@ -78,8 +79,13 @@ from adjoint.ops.reduced import (
 from adjoint.ops.shape import expand_op, lift_all, normalize_dim, reshape, unsqueeze_op
 
 
-def losses(each: Any, reduction: str, *operands: Any, weight: Any = None, **attrs: Any) -> Any:
-    """The pointwise record `each`, reduced; elements are multiplied by `weight` first."""
+def losses(each: Any, reduction: str, *operands: Any, weight: Any = None, kind: Any = None,
+           **attrs: Any) -> Any:
+    """The pointwise record `each`, reduced; elements are multiplied by `weight` first. Of operands
+    of several dtypes they are brought to `kind`."""
+    if kind is not None and any(dtype_of(x) != kind for x in (*operands, weight) if x is not None):
+        found = each(*operands, **attrs)
+        return reduced(cast_to(found if weight is None else mul(found, weight), kind), reduction)
     if weight is not None:
         return reduced(mul(each(*operands, **attrs), weight), reduction)
     if reduction == "none":
@@ -165,6 +171,7 @@ def smooth_l1_loss(input: Any, target: Any, size_average: Any = None, reduce: An
     return losses(smooth_l1_op, reduction, input, target, beta=float(beta))
 
 
+@known_as("HuberLossBackward0")
 @planned
 @in_float32
 def huber_loss(input: Any, target: Any, reduction: str = "mean", delta: float = 1.0,
@@ -178,7 +185,8 @@ def huber_loss(input: Any, target: Any, reduction: str = "mean", delta: float = 
         raise ArgumentError(f"huber_loss does not support non-positive values for delta, got "
                             f"{delta}")
     _size_warning(input, target)
-    return losses(huber_op, reduction, input, target, weight=weight, delta=float(delta))
+    return losses(huber_op, reduction, input, target, weight=weight, kind=dtype_of(input),
+                  delta=float(delta))
 
 
 @in_float32
@@ -210,6 +218,7 @@ def _outside(p: Any) -> bool:
     return not (p.min() >= 0 and p.max() <= 1)
 
 
+@known_as("BinaryCrossEntropyWithLogitsBackward0")
 @planned
 @in_float32
 def binary_cross_entropy_with_logits(input: Any, target: Any, weight: Any = None,
@@ -227,8 +236,10 @@ def binary_cross_entropy_with_logits(input: Any, target: Any, weight: Any = None
                          f"output type {scalar_type(dtype_of(target))}: {name} takes a target of "
                          "floats, call .float() on it")
     if pos_weight is None:
-        return losses(bce_logits_op, reduction, input, target, weight=weight)
-    return losses(bce_weighted_op, reduction, input, target, pos_weight, weight=weight)
+        return losses(bce_logits_op, reduction, input, target, weight=weight,
+                      kind=dtype_of(target))
+    return losses(bce_weighted_op, reduction, input, target, pos_weight, weight=weight,
+                  kind=dtype_of(target))
 
 
 @in_float32
@@ -299,13 +310,14 @@ def gaussian_nll_loss(input: Any, target: Any, var: Any, full: bool = False, eps
     return reduced(found, reduction)
 
 
+@known_as("SoftMarginLossBackward0")
 @in_float32
 def soft_margin_loss(input: Any, target: Any, size_average: Any = None, reduce: Any = None,
                      reduction: str = "mean") -> Any:
     """log(1 + exp(-y·x)), reduced."""
     reduction = _start("soft_margin_loss", (input, target), size_average, reduce, reduction)
     need_kernel("result type Float can't be cast to the desired output type {}", "biu", input)
-    return losses(soft_margin_op, reduction, input, target)
+    return losses(soft_margin_op, reduction, input, target, kind=dtype_of(input))
 
 
 @in_float32
@@ -356,6 +368,16 @@ def _of_classes(x: Any) -> Any:
     return reshape(x, (1, -1)) if len(x.shape) < 2 else x
 
 
+def _as_shape(target: Any, shape: tuple[int, ...]) -> Any:
+    """The numbers of classes as an array of a shape; one without storage stays so."""
+    t = raw(target)
+    return MetaArray(shape, t.dtype) if type(t) is MetaArray else np.asarray(t).reshape(shape)
+
+
+def _known(t: Any) -> bool:
+    return type(t) is not MetaArray and bool(t.size)
+
+
 @known_as("MultiMarginLossBackward0")
 @in_float32
 def multi_margin_loss(input: Any, target: Any, p: int = 1, margin: float = 1.0, weight: Any = None,
@@ -368,14 +390,14 @@ def multi_margin_loss(input: Any, target: Any, p: int = 1, margin: float = 1.0, 
         raise ArgumentError("only p == 1 and p == 2 supported")
     single = len(input.shape) < 2
     x = _of_classes(input)
-    t = np.asarray(raw(target)).reshape(-1, 1)
-    if len(t) != x.shape[0] or len(target.shape) > 1:
+    t = _as_shape(target, (math.prod(target.shape), 1))
+    if t.shape[0] != x.shape[0] or len(target.shape) > 1:
         raise ShapeError("multi_margin_loss: target tensor should be 1-D with size equal to the "
                          "number of input samples (batch size). Expected target size "
                          f"[{x.shape[0]}], but got {list(target.shape)}. Input has shape "
                          f"{list(input.shape)}.")
     n, classes = x.shape
-    if t.size and not 0 <= t.min() <= t.max() < classes:
+    if _known(t) and not 0 <= t.min() <= t.max() < classes:
         raise ArgumentError(f"target out of range: {t.min()} to {t.max()}, there are {classes} "
                             "classes")
     if weight is not None and tuple(weight.shape) != (classes,):
@@ -385,8 +407,8 @@ def multi_margin_loss(input: Any, target: Any, p: int = 1, margin: float = 1.0, 
     if dtype_of(target) != I64:
         raise DTypeError("expected scalar type Long but found "
                          f"{scalar_type(dtype_of(target))} (target of multi_margin_loss)")
-    if p == 1 and weight is None and n and classes and 0 <= t.min() and t.max() < classes:
-        rows = multi_margin_op(x, t[:, 0], margin=float(margin))
+    if p == 1 and weight is None and n and classes:
+        rows = multi_margin_op(x, _as_shape(t, (n,)), margin=float(margin))
         return reduced(reshape(rows, ()) if single else rows, reduction)
     gap = add(sub(x, gather_op(x, t, dim=1)), margin)
     own = np.full(t.shape, -np.inf, dtype_of(gap))
@@ -394,7 +416,7 @@ def multi_margin_loss(input: Any, target: Any, p: int = 1, margin: float = 1.0, 
     if p == 2:
         gap = mul(gap, gap)
     if weight is not None:
-        gap = mul(gap, unsqueeze_op(gather_op(weight, t[:, 0], dim=0), dim=1))
+        gap = mul(gap, unsqueeze_op(gather_op(weight, _as_shape(t, (n,)), dim=0), dim=1))
     found = div(sum_op(gap, dim=(1,), keepdim=False), float(classes))
     return reduced(reshape(found, ()) if single else found, reduction)
 
@@ -414,7 +436,7 @@ def multilabel_margin_loss(input: Any, target: Any, size_average: Any = None, re
     if dtype_of(target).kind not in "iu":
         raise DTypeError("multilabel_margin_loss: expected scalar type Long for argument 'target' "
                          f"but found {of_numpy(dtype_of(target)).name}; call .long() on it")
-    t = np.asarray(raw(target)).reshape(tuple(x.shape))
+    t = _as_shape(target, tuple(x.shape))
     found = div(multilabel_op(x, t), float(t.shape[1]))
     return reduced(reshape(found, ()) if single else found, reduction)
 
@@ -528,7 +550,9 @@ def cosine_embedding_loss(input1: Any, input2: Any, target: Any, margin: float =
                     for u, v in ((a, b), (a, a), (b, b))]
     else:
         products = products_op(a, b)
-    return reduced(cosine_op(*products, target, margin=float(margin), eps=1e-12), reduction)
+    found = cosine_op(*products, target, margin=float(margin), eps=1e-12)
+    return reduced(cast_to(found, dtype_of(products[0])) if is_inexact(dtype_of(products[0]))
+                   else found, reduction)
 
 
 @in_float32

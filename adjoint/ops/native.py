@@ -6,7 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from adjoint.base.aval import MetaArray
+from adjoint.base.dtypes import I64
 from adjoint.base.errors import ArgumentError, DTypeError, ShapeError
+from adjoint.core.tensor import wrap
 from adjoint.ops import dropout as drop
 from adjoint.ops import network
 from adjoint.ops.api_common import dtype_of, need, raw
@@ -64,6 +67,9 @@ def embedding_bag(weight: Any, indices: Any, offsets: Any, scale_grad_by_freq: b
                             f"got mode {mode}")
     out = network.embedding_bag(indices, weight, offsets, None, 2, scale_grad_by_freq, _MODES[mode],
                                 sparse, per_sample_weights, include_last_offset, padding_idx)
+    if network.without_values(raw(indices), offsets):
+        shapes = (indices.shape, out.shape[:1], out.shape if mode == 2 else (0,))
+        return out, *(wrap(MetaArray(tuple(s), I64)) for s in shapes)
     flat = np.asarray(raw(indices)).reshape(-1)
     bag, bags = network._bags(flat, offsets, include_last_offset)
     kept = flat != (len(raw(weight)) + padding_idx if padding_idx < 0 else padding_idx) \

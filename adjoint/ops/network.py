@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from adjoint.base.dtypes import BOOL, is_inexact, lacking, of_numpy
+from adjoint.base.aval import MetaArray
+from adjoint.base.dtypes import BOOL, I64, is_inexact, lacking, of_numpy
 from adjoint.base.errors import ArgumentError, DTypeError, ShapeError
 from adjoint.core.autocast import in_float32
 from adjoint.core.modes import warn_as_pytorch
@@ -107,6 +108,11 @@ def _bags(index: Any, offsets: Any, include_last: bool) -> tuple[Any, int]:
     return np.searchsorted(at, np.arange(index.size), "right") - 1, bags
 
 
+def without_values(index: Any, offsets: Any) -> bool:
+    """Whether which index is in which bag is not there to be read."""
+    return type(index) is MetaArray or offsets is not None and type(raw(offsets)) is MetaArray
+
+
 def _bag_index(input: Any, offsets: Any, mode: str, sparse: bool, scale_grad_by_freq: bool,
                per_sample_weights: Any) -> Any:
     """The indices of `embedding_bag` as an array; what does not fit together is refused."""
@@ -120,7 +126,9 @@ def _bag_index(input: Any, offsets: Any, mode: str, sparse: bool, scale_grad_by_
         raise NotImplementedError("embedding_bag: per_sample_weights was not None. "
                                   "per_sample_weights is only supported for mode='sum' (got "
                                   f"mode='{mode}').")
-    index = np.asarray(raw(input))
+    index = raw(input)
+    if type(index) is not MetaArray:
+        index = np.asarray(index)
     if index.ndim == 1 and offsets is None:
         raise ArgumentError("offsets has to be a 1D Tensor but got None")
     if index.ndim == 2 and offsets is not None:
@@ -173,6 +181,14 @@ def embedding_bag(input: Any, weight: Any, offsets: Any = None, max_norm: Any = 
         if per_sample_weights is not None:
             rows = mul(rows, unsqueeze_op(per_sample_weights, dim=2))
         return (mean_op if mode == "mean" else sum_op)(rows, dim=(1,), keepdim=False)
+    if without_values(index, offsets):
+        rows = embedding(reshape(input, (-1,)), weight, None, max_norm, norm_type,
+                         scale_grad_by_freq, sparse)
+        if per_sample_weights is not None:
+            rows = mul(rows, unsqueeze_op(reshape(per_sample_weights, (-1,)), dim=1))
+        bags = index.shape[0] if index.ndim == 2 else offsets.shape[0] - include_last_offset
+        return unindex_op(rows, MetaArray(rows.shape[:1], I64), shape=(bags, weight.shape[1]),
+                          dims=(0,))
     bag, bags = _bags(index, offsets, include_last_offset)
     flat = index.reshape(-1)
     if padding_idx is not None:

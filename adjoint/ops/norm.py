@@ -127,7 +127,8 @@ def _last_axis_pulled(single: bool, scaled: bool) -> Any:
     """The same for few elements that were normalised along the last axis."""
     def otherwise(ct: Any, x: Any, mean: Any, rstd: Any, *weight: Any) -> Any:
         width = x.shape[-1]
-        rows = (ct.reshape(-1, width), x.reshape(-1, width), mean[:, None], rstd[:, None])
+        flat = (mean.size, width)
+        rows = (ct.reshape(flat), x.reshape(flat), mean[:, None], rstd[:, None])
         scale = weight[0] if weight else None
         return [a.reshape(x.shape) for a in _pulled(*rows, scale, width)]
     return by_rows(_pulled, "matrix matrix kept kept " + ("vector" if scaled else "none"),
@@ -149,7 +150,7 @@ def _layer_norm_grad(ct: Any, x: Any, weight: Any, mean: Any, rstd: Any, /, *, n
     if ndim == 1 < x.ndim and few(x) and ct.flags.c_contiguous and ct.dtype is x.dtype:
         return _few_grad(ct, x, weight, mean, rstd, wanted)
     width = math.prod(x.shape[x.ndim - ndim:])
-    g, w = wide(ct).reshape(-1, width), wide(x).reshape(-1, width)
+    g, w = (wide(a).reshape(mean.size, width) for a in (ct, x))
     scale = None if weight is None else wide(weight).reshape(-1)
     dx = np.empty(w.shape, w.dtype)
     dw, db = np.zeros(width, w.dtype), np.zeros(width, w.dtype)

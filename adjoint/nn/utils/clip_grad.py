@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from adjoint.base.aval import MetaArray
+from adjoint.base.dtypes import result_type
 from adjoint.base.errors import ArgumentError
 from adjoint.core.rehearsal import call
 from adjoint.core.tensor import Tensor, bump, wrap
@@ -52,7 +53,7 @@ def _together(norms: list[float], p: float) -> float:
 
 def get_total_norm(tensors: Tensor | Iterable[Tensor], norm_type: float = 2.0,
                    error_if_nonfinite: bool = False, foreach: bool | None = None) -> Tensor:
-    """The norm of all tensors taken as one vector, as a 0-d tensor of their dtype.
+    """The norm of all tensors taken as one vector, as a 0-d tensor of the widest of their dtypes.
 
     Raises ArgumentError (a RuntimeError) for a norm that is not finite if asked to.
 
@@ -64,7 +65,7 @@ def get_total_norm(tensors: Tensor | Iterable[Tensor], norm_type: float = 2.0,
     norm_type = float(norm_type)
     if not arrays:
         return wrap(np.array(0.0, np.float32))
-    real = np.empty(0, arrays[0].dtype).real.dtype
+    real = result_type([np.empty(0, dtype).real for dtype in {a.dtype for a in arrays}])
     if any(type(a) is MetaArray for a in arrays):
         return wrap(call(_total, arrays, norm_type, real, otherwise=lambda: MetaArray((), real)))
     total = _total(arrays, norm_type, real)
