@@ -33,6 +33,7 @@ from adjoint.distributions import constraints
     (lambda: D.MixtureSameFamily(3, D.Normal(ad.zeros(2), 1.0)), "instance"),
     (lambda: D.TransformedDistribution(D.Normal(0.0, 1.0), 3), "iterable|Transform"),
     (lambda: D.Distribution.set_default_validate_args(3), "bool"),
+    (lambda: D.Multinomial(-1, ad.ones(2)), "total_count"),
 ])
 def test_bad_input_is_refused_in_words(call, text):
     with pytest.raises((ValueError, TypeError), match=text):

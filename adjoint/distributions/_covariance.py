@@ -3,7 +3,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from adjoint.base.errors import ArgumentError
+from adjoint.base.errors import ArgumentError, AssertedError
 from adjoint.distributions import constraints
 from adjoint.distributions._ops import F
 from adjoint.distributions.distribution import Distribution
@@ -20,7 +20,7 @@ def the_given(covariance_matrix: Any, precision_matrix: Any, scale_tril: Any) ->
              "scale_tril": scale_tril}
     found = [(name, matrix) for name, matrix in given.items() if matrix is not None]
     if len(found) != 1:
-        raise ArgumentError("Exactly one of covariance_matrix or precision_matrix or "
+        raise AssertedError("Exactly one of covariance_matrix or precision_matrix or "
                             "scale_tril may be specified.")
     name, matrix = found[0]
     if matrix.dim() < 2:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from adjoint.autograd.modes import no_grad
-from adjoint.base.errors import NotSupported
+from adjoint.base.errors import ArgumentError, NotSupported
 from adjoint.distributions import constraints
 from adjoint.distributions._ops import F
 from adjoint.distributions.binomial import Binomial
@@ -28,6 +28,10 @@ class Multinomial(Distribution):
                  validate_args: bool | None = None) -> None:
         if not isinstance(total_count, int):
             raise NotSupported("inhomogeneous total_count is not supported: give one int")
+        if total_count < 0 and (self._validate_args if validate_args is None else validate_args):
+            raise ArgumentError(f"Expected parameter total_count of distribution Multinomial to "
+                                f"satisfy the constraint {constraints.nonnegative_integer!r}, but "
+                                f"found invalid values: {total_count}")
         self.total_count = total_count
         self._categorical = Categorical(probs, logits, validate_args)
         super().__init__(self._categorical.batch_shape, self._categorical.param_shape[-1:],

@@ -11,7 +11,8 @@ from adjoint.base.errors import ArgumentError
 from adjoint.core.tensor import Tensor
 from adjoint.distributions._ops import F
 
-EULER, HALF_LOG_2PI = 0.57721566490153286061, 0.5 * math.log(2 * math.pi)
+euler_constant = EULER = 0.57721566490153286061
+HALF_LOG_2PI = 0.5 * math.log(2 * math.pi)
 
 
 def broadcast_all(*values: Any) -> tuple[Any, ...]:

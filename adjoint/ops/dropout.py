@@ -280,4 +280,7 @@ def feature_alpha_dropout(input: Any, p: float = 0.5, training: bool = False,
     """`alpha_dropout` of whole channels."""
     _checked("feature_alpha_dropout", input, p)
     n = len(input.shape)
+    if n < 2 and training and p:
+        raise ShapeError("Feature dropout requires at least 2 dimensions in the input "
+                         f"(feature_alpha_dropout of {list(input.shape)})")
     return _alpha(input, p, training, (*input.shape[:2], *(1,) * (n - 2)))

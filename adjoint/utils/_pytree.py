@@ -11,8 +11,10 @@ and registered classes are nodes; their walk is that of `base.tree`.
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections import OrderedDict, defaultdict, deque, namedtuple
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from importlib import import_module
 from typing import Any, NamedTuple
 
 from adjoint.base import tree
@@ -107,6 +109,12 @@ def register_pytree_node(cls: type, flatten_fn: Any, unflatten_fn: Any, *,
     `unflatten_fn(children, context) -> x`. ValueError for a class that is registered."""
     if cls in SUPPORTED_NODES:
         raise ValueError(f"{cls} is already registered as pytree node.")
+    if (to_dumpable_context is None) != (from_dumpable_context is None):
+        raise ValueError(f"Both to_dumpable_context and from_dumpable_context for {cls} must be "
+                         "None or registered.")
+    if serialized_type_name is not None:
+        _WRITTEN[cls] = Written(serialized_type_name, to_dumpable_context or json.dumps,
+                                from_dumpable_context or json.loads)
     SUPPORTED_NODES[cls] = NodeDef(cls, flatten_fn, unflatten_fn, flatten_with_keys_fn)
 
 
@@ -127,7 +135,56 @@ def register_dataclass(cls: Any, *, field_names: Sequence[str] | None = None,
 
     register_pytree_node(
         cls, split, lambda c, m: cls(**dict(zip(m[0], c, strict=True)), **dict.fromkeys(m[1])),
-        flatten_with_keys_fn=keyed)
+        flatten_with_keys_fn=keyed, serialized_type_name=serialized_type_name)
+
+
+class Written(NamedTuple):
+    """How a type of node is written down: its name, its context as what JSON takes, and back."""
+
+    name: str
+    dump: Callable[[Any], Any]
+    load: Callable[[Any], Any]
+
+
+def _factory_written(context: Any) -> dict[str, Any]:
+    return {"default_factory_module": context[0].__module__,
+            "default_factory_name": context[0].__qualname__, "dict_context": context[1]}
+
+
+def _factory_read(said: Any) -> list[Any]:
+    home = import_module(said["default_factory_module"])
+    return [getattr(home, said["default_factory_name"]), said["dict_context"]]
+
+
+def _tuple_class_written(cls: Any) -> str:
+    if cls not in _TUPLE_CLASSES:
+        raise NotImplementedError(f"Can't serialize TreeSpec of namedtuple class {cls} because we "
+                                  "didn't register a serializated_type_name. Please register using "
+                                  "`_register_namedtuple`.")
+    return _TUPLE_CLASSES[cls]
+
+
+def _tuple_class_read(name: str) -> Any:
+    for cls, said in _TUPLE_CLASSES.items():
+        if said == name:
+            return cls
+    raise NotImplementedError(f"Can't deserialize TreeSpec of namedtuple class {name} because we "
+                              "couldn't find a serializated name.")
+
+
+def _register_namedtuple(cls: Any, *, serialized_type_name: str) -> None:
+    """Let structures with a class that `namedtuple` made be written, under a name."""
+    _TUPLE_CLASSES[cls] = serialized_type_name
+
+
+_TUPLE_CLASSES: dict[Any, str] = {}
+_WRITTEN: dict[Any, Written] = {
+    **{t: Written(f"builtins.{t.__name__}", json.dumps, json.loads) for t in (list, tuple, dict)},
+    **{t: Written(f"collections.{t.__name__}", json.dumps, json.loads)
+       for t in (OrderedDict, deque)},
+    defaultdict: Written("collections.defaultdict", _factory_written, _factory_read),
+    namedtuple: Written("collections.namedtuple", _tuple_class_written, _tuple_class_read)}
+_PROTOCOL = 1                   # of PyTorch's files: what is written here is read there
 
 
 class _Build:
@@ -192,8 +249,18 @@ def _parts(x: Any) -> Any:
 class TreeSpec:
     """The structure of a tree."""
 
-    def __init__(self, spec: tree.Spec) -> None:
-        self._spec = spec
+    _spec: tree.Spec
+
+    def __init__(self, type: Any, context: Any = None,  # noqa: A002  # PyTorch's name
+                 children_specs: Iterable[TreeSpec] = ()) -> None:
+        self._spec = tree.LEAF if type is None else tree.Spec(
+            _Build(SUPPORTED_NODES[type], context), None, tuple(c._spec for c in children_specs))
+
+    @classmethod
+    def _of(cls, spec: tree.Spec) -> TreeSpec:
+        made = cls.__new__(cls)
+        made._spec = spec
+        return made
 
     @property
     def type(self) -> Any:
@@ -222,13 +289,13 @@ class TreeSpec:
 
     def children(self) -> list[TreeSpec]:
         """The structures of the children."""
-        return [TreeSpec(c) for c in self._spec.children]
+        return [TreeSpec._of(c) for c in self._spec.children]
 
     children_specs = property(children)
 
     def child(self, index: int) -> TreeSpec:
         """The structure of one child."""
-        return TreeSpec(self._spec.children[index])
+        return TreeSpec._of(self._spec.children[index])
 
     def is_leaf(self) -> bool:
         """True for a leaf."""
@@ -287,16 +354,75 @@ PyTreeSpec = TreeSpec
 
 def LeafSpec() -> TreeSpec:
     """The structure of a leaf."""
-    return TreeSpec(tree.LEAF)
+    return TreeSpec._of(tree.LEAF)
 
 
 treespec_leaf = LeafSpec
 
 
+def _written(spec: TreeSpec) -> dict[str, Any]:
+    if spec.is_leaf():
+        return {"type": None, "context": None, "children_spec": []}
+    how = _WRITTEN.get(namedtuple if spec.type == "namedtuple" else spec.type)
+    if how is None:
+        raise NotImplementedError(f"No registered serialization name for {spec.type} found. Please "
+                                  "update your _register_pytree_node call with a "
+                                  "`serialized_type_name` kwarg.")
+    return {"type": how.name, "context": how.dump(spec.context),
+            "children_spec": [_written(c) for c in spec.children()]}
+
+
+def _read(said: dict[str, Any]) -> TreeSpec:
+    if said["type"] is None:
+        return LeafSpec()
+    for kind, how in _WRITTEN.items():
+        if how.name == said["type"]:
+            return TreeSpec(kind, how.load(said["context"]), map(_read, said["children_spec"]))
+    raise NotImplementedError(f"Deserializing {said['type']} in pytree is not registered.")
+
+
+def _known_protocol(protocol: Any) -> None:
+    if protocol != _PROTOCOL:
+        raise ValueError(f"Unknown protocol {protocol}. Available protocols: [{_PROTOCOL}]")
+
+
+def treespec_dumps(treespec: TreeSpec, protocol: int | None = None) -> str:
+    """A structure as JSON, in PyTorch's form."""
+    if not isinstance(treespec, TreeSpec):
+        raise TypeError("Expected `treespec` to be an instance of PyTreeSpec but got item of type "
+                        f"{type(treespec)}.")
+    _known_protocol(_PROTOCOL if protocol is None else protocol)
+    return json.dumps([_PROTOCOL, _written(treespec)])
+
+
+def treespec_loads(serialized: str) -> TreeSpec:
+    """The structure that `treespec_dumps` wrote."""
+    protocol, said = json.loads(serialized)
+    _known_protocol(protocol)
+    return _read(said)
+
+
+def treespec_pprint(treespec: TreeSpec) -> str:
+    """The tree with stars for leaves."""
+    star = type("_Star", (), {"__repr__": lambda self: "*"})()
+    return repr(tree_unflatten([star] * treespec.num_leaves, treespec))
+
+
+def treespec_tuple(iterable: Iterable[TreeSpec] = ()) -> TreeSpec:
+    """The structure of a tuple of these."""
+    return TreeSpec(tuple, None, iterable)
+
+
+def treespec_dict(mapping: Any = (), /, **kwargs: TreeSpec) -> TreeSpec:
+    """The structure of a dict of these."""
+    given = dict(mapping, **kwargs)
+    return TreeSpec(dict, list(given), given.values())
+
+
 def tree_flatten(tree_: Any, is_leaf: Leaf = None) -> tuple[list[Any], TreeSpec]:
     """Leaves in order, and the structure; what `is_leaf` says is one is not taken apart."""
     leaves, spec = tree.flatten(tree_, is_leaf, _parts)
-    return leaves, TreeSpec(spec)
+    return leaves, TreeSpec._of(spec)
 
 
 def tree_unflatten(leaves: Iterable[Any], treespec: TreeSpec) -> Any:

@@ -1,6 +1,7 @@
 """The layers, one file per family; all names are re-exported by ``adjoint.nn``."""
 from __future__ import annotations
 
+from adjoint.nn.modules import utils as utils
 from adjoint.nn.modules.activation import (
     CELU,
     ELU,

@@ -429,7 +429,7 @@ class PReLU(Module):
 
     def __init__(self, num_parameters: int = 1, init: float = 0.25, device: Any = None,
                  dtype: Any = None) -> None:
-        positive("PReLU", num_parameters=num_parameters)
+        positive("PReLU", zero_ok=True, num_parameters=num_parameters)
         super().__init__()
         self.num_parameters = num_parameters
         self.init = init

@@ -132,7 +132,8 @@ class GroupNorm(Module):
 
     def __init__(self, num_groups: int, num_channels: int, eps: float = 1e-5, affine: bool = True,
                  device: Any = None, dtype: Any = None, *, bias: bool = True) -> None:
-        positive("GroupNorm", num_groups=num_groups, num_channels=num_channels)
+        positive("GroupNorm", num_groups=num_groups)
+        positive("GroupNorm", zero_ok=True, num_channels=num_channels)
         if num_channels % num_groups:
             raise ArgumentError(f"num_channels ({num_channels}) must be divisible by num_groups "
                                 f"({num_groups})")
@@ -189,7 +190,18 @@ class LocalResponseNorm(Module):
 
 
 class CrossMapLRN2d(LocalResponseNorm):
-    """`LocalResponseNorm` of pictures (N, C, H, W), under its older name and defaults."""
+    """`LocalResponseNorm` of pictures (N, C, H, W), under its older name and defaults.
+
+    The neighbours are those of `LocalResponseNorm`, `size` of them. PyTorch's leaves channel 0 in
+    every later sum, and does not go backward where `size` is even.
+    """
 
     def __init__(self, size: int, alpha: float = 1e-4, beta: float = 0.75, k: float = 1) -> None:
         super().__init__(size, alpha, beta, k)
+
+    def forward(self, input: Tensor) -> Tensor:
+        tensor_input(self, input)
+        if input.ndim != 4:
+            raise ShapeError("CrossMapLRN2d: Expected input to be 4D, got "
+                             f"{input.ndim}D instead.")
+        return super().forward(input)

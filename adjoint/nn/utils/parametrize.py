@@ -60,10 +60,10 @@ class ParametrizationList(ModuleList):
             raise ArgumentError("'right_inverse' must return a Tensor or a Sequence of tensors "
                                 f"(list, tuple...). Got {type(new).__name__}")
         wanted = original.requires_grad
+        self.ntensors = 1 if self.is_tensor else len(new)
         if self.is_tensor:
             self._hold("original", new, isinstance(original, Parameter), wanted, original)
         else:
-            self.ntensors = len(new)
             for i, part in enumerate(new):
                 if not isinstance(part, Tensor):
                     raise ArgumentError("'right_inverse' must return a Tensor or a Sequence of "

@@ -62,6 +62,29 @@ class SpectralNorm:
         out: Tensor = weight / (u * (matrix @ v)).sum()
         return out
 
+    def say_version(self, module: Module, state_dict: Any, prefix: str, metadata: Any) -> None:
+        """Which buffers a state dict has: since version 1 both vectors."""
+        said = metadata.setdefault("spectral_norm", {})
+        key = self.name + ".version"
+        if key in said:
+            raise ArgumentError(f"Unexpected key in metadata['spectral_norm']: {key}")
+        said[key] = 1
+
+    def from_older(self, state_dict: Any, prefix: str, metadata: Any, *_: Any) -> None:
+        """A state dict of before version 1 has the normalized weight in place of the right vector,
+        which is the one that gives the same norm."""
+        key = prefix + self.name
+        old = [key + "_orig", key, key + "_u"]
+        if self.name + ".version" in metadata.get("spectral_norm", {}) or key + "_v" in state_dict \
+                or not all(k in state_dict for k in old):
+            return
+        with no_grad():
+            weight, u = state_dict[key + "_orig"], state_dict[key + "_u"]
+            norm = (weight / state_dict.pop(key)).mean()
+            matrix = as_matrix(weight, self.dim)
+            v = (matrix.mT @ matrix).pinverse() @ (matrix.mT @ u)
+            state_dict[key + "_v"] = v * (norm / (u * (matrix @ v)).sum())
+
     def __call__(self, module: Module, inputs: Any) -> None:
         setattr(module, self.name, self.compute_weight(module, module.training))
 
@@ -96,6 +119,8 @@ def spectral_norm(module: M, name: str = "weight", n_power_iterations: int = 1,
     module.register_buffer(name + "_u", u)
     module.register_buffer(name + "_v", v)
     module.register_forward_pre_hook(fn)
+    module._register_state_dict_hook(fn.say_version)
+    module._register_load_state_dict_pre_hook(fn.from_older)
     return module
 
 

@@ -1,4 +1,5 @@
 """`torch.utils.data._utils`: what programs import from the parts of PyTorch's loader."""
+import sys
 from typing import Any
 
 from adjoint.utils.data import collate as collate
@@ -41,6 +42,10 @@ def pin_memory(data: Any, device: Any = None) -> Any:
 
 
 vars(pin_memory)["pin_memory"] = pin_memory     # there it is a file, and the function in it
+fetch = signal_handling = sys.modules[__name__]
+sys.modules |= {f"{__name__}.{name}": module for name, module in (    # files of their own there
+    ("collate", collate), ("worker", worker), ("fetch", fetch), ("pin_memory", fetch),
+    ("signal_handling", fetch))}
 
 
 def _set_SIGCHLD_handler() -> None:  # noqa: N802  # PyTorch's name
