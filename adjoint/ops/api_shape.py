@@ -65,7 +65,7 @@ def reshape_(input: Any, *args: Any, shape: Any = None) -> Any:
     return reshape(input, sizes(given(args, shape), "reshape(): argument 'shape'"))
 
 
-def _viewable(array: Any, shape: Sequence[int]) -> bool:
+def viewable(array: Any, shape: Sequence[int]) -> bool:
     if not isinstance(array, np.ndarray) or array.flags.c_contiguous:
         return True
     return bool(np.shares_memory(array, array.reshape(shape))) if array.size else True
@@ -89,7 +89,7 @@ def view(input: Any, *args: Any, shape: Any = None, size: Any = None, dtype: Any
     shape = shape if size is None else size
     new = infer_size(sizes(given(args, shape), "view(): argument 'size'"), numel(input),
                      tuple(input.shape))
-    if type(input) is Tensor and not _viewable(input.array, new):
+    if type(input) is Tensor and not viewable(input.array, new):
         raise ShapeError("view size is not compatible with input tensor's size and stride (at "
                          "least one dimension spans across two contiguous subspaces). Use "
                          f".reshape(...) instead. ({list(input.shape)} -> {list(new)})")

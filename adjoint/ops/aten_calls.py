@@ -20,7 +20,8 @@ from adjoint.core.dispatch import OVERLOAD_OF, SHOWN, Named
 from adjoint.core.op import OPS, Op
 from adjoint.core.tensor import Tensor, wrap
 from adjoint.ops.api_common import dtype_of
-from adjoint.ops.aten import COMPARED, OVERLOADS, READ, packet
+from adjoint.ops.api_shape import viewable
+from adjoint.ops.aten import COMPARED, OPERATORS, OVERLOADS, READ, packet
 from adjoint.ops.aten_backward import (
     REDUCTIONS,
     constant,
@@ -31,11 +32,12 @@ from adjoint.ops.aten_backward import (
     paired,
     shown,
 )
+from adjoint.ops.shape import reshape
 
 Shown = tuple[Any, ...]        # (func, args, kwargs[, what makes the record's results of it])
 # record -> its attributes in PyTorch's order, with the default where there is one
 _ORDERED = {
-    "view": "shape", "permute": "dims", "unsqueeze": "dim", "expand": "shape",
+    "permute": "dims", "unsqueeze": "dim", "expand": "shape",
     "select": "dim index", "transpose": "dim0 dim1", "diagonal": "offset=0 dim1=0 dim2=1",
     "unbind": "dim=0", "squeeze": "dims", "flip": "dims", "roll": "shifts dims",
     "tril": "diagonal=0", "triu": "diagonal=0", "repeat": "reps", "cat": "dim=0", "stack": "dim=0",
@@ -244,6 +246,13 @@ def _nll(record: Op, args: Sequence[Any], attrs: Mapping[str, Any]) -> Shown:
                               attrs["ignore_index"]], {}, lambda out, total: out
 
 
+def _view(record: Op, args: Sequence[Any], attrs: Mapping[str, Any]) -> Shown:
+    """What the strides do not allow as a view is a copy, and `aten.view` would refuse it."""
+    x, shape = args[0], list(attrs["shape"])
+    copies = isinstance(x.array, np.ndarray) and not viewable(x.array, tuple(shape))
+    return OPERATORS["_unsafe_view"] if copies else record, [x, shape], {}
+
+
 def _square(record: Op, args: Sequence[Any], attrs: Mapping[str, Any]) -> Shown:
     return OPS["pow"], [args[0], 2], attrs
 
@@ -270,6 +279,7 @@ SHOWN.update(dict.fromkeys(("add_scaled", "sub_scaled"), _scaled))
 SHOWN.update(dict.fromkeys(("sort", "topk"), _ranked))
 SHOWN.update({"sub": _sub, "gather": _between, "index_select": _between, "narrow": _narrow,
               "split": _split, "addmm": _addmm, "to_dtype": _to_copy, "square": _square,
-              "clamp_min": _clamp_min, "clamp_max": _clamp_max})
+              "clamp_min": _clamp_min, "clamp_max": _clamp_max, "view": _view})
+OPERATORS["_unsafe_view"] = Named("_unsafe_view", reshape)
 OVERLOAD_OF.update({ours: theirs.partition(".")[2] for theirs, ours in OVERLOADS.items()
                     if theirs.endswith(".Tensor")})

@@ -25,6 +25,7 @@ from adjoint.core.dispatch import Named, answer, asks
 from adjoint.core.intercept import MODES
 from adjoint.core.modes import TOLD, WATCH, change, restore, state, watchers
 from adjoint.core.tensor import Tensor
+from adjoint.nn import init
 from adjoint.ops import aten
 
 # Functions that make or draw tensors: no op runs, and modes are told of them all the same.
@@ -39,6 +40,11 @@ _FORMS = {("empty", 0): "memory_format", ("randint", 3): "low", ("arange", 2): "
           ("arange", 3): "start_step", ("bernoulli", 2): "p", ("bernoulli_", 0): "float",
           ("random_", 2): "to", ("random_", 3): "from"}
 
+_DRAWN: dict[Any, Any] = {
+    init.uniform_: lambda tensor, a, b, generator: (
+        Tensor.uniform_, (tensor, a, b), {"generator": generator} if generator else {}),
+    init.normal_: lambda tensor, mean, std, generator: (
+        Tensor.normal_, (tensor, mean, std), {"generator": generator} if generator else {})}
 _entered: ContextVar[int] = ContextVar("adjoint_dispatch_modes_entered", default=0)
 
 
@@ -47,6 +53,8 @@ class _Factories(overrides.TorchFunctionMode):
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = getattr(func, "__name__", "")
+        if func in _DRAWN and watchers.modes.get():      # `nn.init`: told by name
+            func, args, kwargs = _DRAWN[func](**(kwargs or {}))
         if name in _FACTORIES and watchers.modes.get():
             at = name.startswith("new_")
             if name in _SIZED and len(args) > at and all(isinstance(n, int) for n in args[at:]):
