@@ -27,6 +27,7 @@ from adjoint.core.modes import TOLD, WATCH, change, restore, state, watchers
 from adjoint.core.tensor import Tensor
 from adjoint.nn import init
 from adjoint.ops import aten
+from adjoint.ops.public import METHODS
 
 # Functions that make or draw tensors: no op runs, and modes are told of them all the same.
 _FACTORIES = frozenset("""bernoulli multinomial poisson uniform_ normal_ random_ exponential_
@@ -42,9 +43,9 @@ _FORMS = {("empty", 0): "memory_format", ("randint", 3): "low", ("arange", 2): "
 
 _DRAWN: dict[Any, Any] = {
     init.uniform_: lambda tensor, a, b, generator: (
-        Tensor.uniform_, (tensor, a, b), {"generator": generator} if generator else {}),
+        METHODS["uniform_"], (tensor, a, b), {"generator": generator} if generator else {}),
     init.normal_: lambda tensor, mean, std, generator: (
-        Tensor.normal_, (tensor, mean, std), {"generator": generator} if generator else {})}
+        METHODS["normal_"], (tensor, mean, std), {"generator": generator} if generator else {})}
 _entered: ContextVar[int] = ContextVar("adjoint_dispatch_modes_entered", default=0)
 
 
