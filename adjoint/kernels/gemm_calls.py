@@ -185,7 +185,6 @@ def _add_product(a: Array, b: Array, total: Array) -> None:
 _PRODUCTS = launch.Table("product", _product, _LAYOUTS)
 _LINEAR = launch.Table("linear", _linear, _LAYOUTS)
 _SUMS = launch.Table("add_product", _add_product, _LAYOUTS)
-TABLES = {"mm": _PRODUCTS, "linear": _LINEAR}     # of the records that take their operands
 for _table in (_PRODUCTS, _LINEAR, _SUMS):
     threads.on_resize(_table.clear)     # plans are for a number of threads
 

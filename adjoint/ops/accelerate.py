@@ -443,6 +443,9 @@ def _logsumexp(k: Any, x: Any, *, dim: tuple[int, ...], keepdim: bool) -> Any:
     return k(x, axis=-1, keepdims=keepdim) if len(dim) == 1 and _last(x, *dim) else NotImplemented
 
 
+_TABLES = {"mm": "product", "linear": "linear"}     # records that take the kernel's operands
+
+
 def _product(name: str, arrange: Callable[..., Any]) -> None:
     """Matrix products of floats go to `kernels.gemm`, which picks by measurement; NumPy
     would convert 16-bit ones element by element, before and after."""
@@ -458,8 +461,10 @@ def _product(name: str, arrange: Callable[..., Any]) -> None:
         if large and (a.dtype is F32 or a.dtype is F64 or _half(a.dtype)):
             got = arrange(*arrays, **attrs)
             if got is not NotImplemented:
-                if record.run is impl and name in ("mm", "linear") and generated("product"):
-                    record.run = _tables()[name].before(name, impl)
+                if record.run is impl and name in _TABLES:
+                    own = getattr(generated(_TABLES[name]), "__self__", None)
+                    if type(own) is tuple:      # the call of a table of layouts
+                        record.run = own[2].before(name, impl)
                 return got
         return slow(*arrays, **attrs)
     record.impl = impl
@@ -470,12 +475,6 @@ def _product(name: str, arrange: Callable[..., Any]) -> None:
 def _gemm() -> Any:
     from adjoint.kernels import gemm
     return gemm.matmul
-
-
-@functools.cache
-def _tables() -> Any:
-    from adjoint.kernels import gemm_calls
-    return gemm_calls.TABLES
 
 
 def _pair(a: Any, b: Any) -> Any:
