@@ -9,6 +9,7 @@ import pytest
 
 import adjoint as ad
 from adjoint.core import modes
+from adjoint.func import grad, jvp, vmap
 
 torch = pytest.importorskip("torch")
 pytest.importorskip("torch.func")
@@ -71,6 +72,25 @@ def test_zeta_of_two_that_require_gradients_is_refused_everywhere() -> None:
     assert s.grad is None and q.grad is not None
 
 
+def test_zeta_has_no_derivative_in_its_power_in_any_mode() -> None:
+    s, q = ad.tensor([2.0]), ad.tensor([1.5])
+
+    def in_s(v: Any) -> Any:
+        return ad.special.zeta(v, q).sum()
+
+    def in_q(v: Any) -> Any:
+        return ad.special.zeta(s, v).sum()
+    slope = grad(in_s)
+    calls: list[Any] = [lambda: jvp(in_s, (s,), (s,)), lambda: slope(s),
+                        lambda: vmap(slope)(s[None])]
+    for refused in calls:
+        with pytest.raises(RuntimeError, match="the derivative for 'zeta' is not implemented"):
+            refused()
+    want = -s * ad.special.zeta(s + 1, q)
+    assert ad.allclose(jvp(in_q, (q,), (ad.ones(1),))[1], want)
+    assert ad.allclose(vmap(grad(in_q))(q[None]), want)
+
+
 REFUSED = {
     "vmap": lambda t, f: t.func.vmap(f)(t.ones(2)),
     "vmap in chunks": lambda t, f: t.func.vmap(f, chunk_size=1)(t.ones(2)),
@@ -108,10 +128,10 @@ def test_outputs_that_are_no_tensors_are_refused(name: str, f: Any) -> None:
 
 @pytest.mark.usefixtures("as_pytorch")
 def test_an_output_that_is_not_mapped_comes_as_it_is() -> None:
-    a, b = ad.func.vmap(beside, out_dims=(0, None))(ad.ones(2))
+    a, b = vmap(beside, out_dims=(0, None))(ad.ones(2))
     assert a.shape == (2,) and b == 3 and type(b) is int
 
 
 def test_elsewhere_numbers_are_constants() -> None:
-    assert ad.func.vmap(number)(ad.ones(2)).tolist() == [3.0, 3.0]
-    assert ad.func.grad(number)(ad.ones(2)).tolist() == [0.0, 0.0]
+    assert vmap(number)(ad.ones(2)).tolist() == [3.0, 3.0]
+    assert grad(number)(ad.ones(2)).tolist() == [0.0, 0.0]

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from adjoint.base.errors import ArgumentError, DTypeError
+from adjoint.base.errors import ArgumentError, AutogradError, DTypeError
 from adjoint.core.inplace import check_fit
 from adjoint.core.tensor import Tensor
 from adjoint.kernels.expr import Expr, call, log1p_, log_, where_
@@ -144,12 +144,22 @@ _enter("i0", i0, "The modified Bessel function I0.", "i0")
 _enter("xlog1py", xlog1py, "input·log1p(other), 0 where input is 0.", two=True)
 
 
+_NO_SLOPE = "the derivative for 'zeta' is not implemented."
+
+
 def _zeta(s: Any, q: Any) -> Any:
-    if not (isinstance(s, Tensor) and s._rg):
+    if not isinstance(s, Tensor):
         return zeta(s, q)
-    both = isinstance(q, Tensor) and q._rg and not s.level and not q.level
-    return undifferentiated("the derivative for 'zeta' is not implemented.",
-                            zeta(s.detach() if both else s, q), s, q, always=both)
+    inner: Any = s
+    while inner.level:                  # under a transform it is refused at once
+        if inner._rg or getattr(inner, "tangent", None) is not None:
+            raise AutogradError(_NO_SLOPE)
+        inner = inner.value
+    if not s._rg:
+        return zeta(s, q)
+    if isinstance(q, Tensor) and q.level:
+        raise AutogradError(_NO_SLOPE)
+    return undifferentiated(_NO_SLOPE, zeta(s.detach(), q), s, q, always=True)
 
 
 _enter("zeta", _zeta, "Hurwitz' zeta function Σ (k + other)^-input, input > 1; no derivative in "

@@ -86,7 +86,8 @@ def zeta(x: Any, q: Any = None) -> Any:
         factor = factor * (s + 2 * j + 1) * (s + 2 * j + 2)
         power = power / (far * far)
     kind = _joined("zeta", (x, q), floating=True)[0][0].array.dtype
-    value = _zeta(x, q).tensor.detach()              # exact where the formula does not hold
+    still = _make(_as_array(x, "zeta").tensor.detach(), weak)
+    value = _zeta(still, q).tensor.detach()          # exact where the formula does not hold
     found = found.to(kind)
     return _make(_T["where"](_T["isfinite"](found), value + (found - found.detach()), value), weak)
 
