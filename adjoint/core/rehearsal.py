@@ -19,7 +19,7 @@ from adjoint.base.aval import MetaArray, account
 rehearsal: ContextVar[Any] = ContextVar("adjoint_rehearsal", default=None)
 _waiting: ContextVar[Any] = ContextVar("adjoint_rehearsal_apart", default=None)
 current = rehearsal.get
-
+on_scratch: ContextVar[bool] = ContextVar("adjoint_scratch", default=False)  # zeros, not the user's
 
 KNOWN_BYTES = 16 << 20
 

@@ -24,7 +24,7 @@ from adjoint.base.errors import AdjointError
 from adjoint.core.bind import compute, inferred
 from adjoint.core.inplace import _written
 from adjoint.core.op import OPS, Op
-from adjoint.core.rehearsal import rehearsal
+from adjoint.core.rehearsal import on_scratch, rehearsal
 from adjoint.core.tensor import owner_of
 from adjoint.kernels import alloc
 from adjoint.memory.reduced import SIZES, Reduced, enlarged, line
@@ -156,7 +156,7 @@ def probe(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any],
     caches that the package keeps (plans, tables, choices by measurement)."""
     if fn is compute or fn is _written:
         args[0].often = True     # what it is to become takes other memory than what it begins as
-    token, books = rehearsal.set(None), account.set(None)
+    token, books, scratch = rehearsal.set(None), account.set(None), on_scratch.set(True)
     try:
         last: Program | None = None
         for _ in range(6):
@@ -170,6 +170,7 @@ def probe(fn: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any],
             last = found
         return found._replace(known=False)
     finally:
+        on_scratch.reset(scratch)
         rehearsal.reset(token)
         account.reset(books)
 

@@ -18,6 +18,7 @@ from adjoint.base.aval import Aval
 from adjoint.base.errors import NoKernel, ShapeError
 from adjoint.core.inplace import zeros_of
 from adjoint.core.op import op
+from adjoint.core.rehearsal import on_scratch
 from adjoint.ops.api_common import dtype_of, raw
 from adjoint.ops.family import batch_broadcast
 from adjoint.ops.index import tril_op, triu_op
@@ -156,6 +157,8 @@ def _over_triangle(a: Any, b: Any, upper: bool) -> Any:
     try:
         return np.linalg.solve(a, b)
     except np.linalg.LinAlgError:
+        if on_scratch.get() and not a.any():
+            raise               # (a rehearsal, which tries regular matrices after zeros)
         return substituted(a, b, upper)
 
 
