@@ -191,7 +191,8 @@ class Op:
             def first(rule: Rule) -> Rule:
                 def lifted(cts: Any, *args: Any, **attrs: Any) -> Any:
                     return rule(cts[:len(self.outs)], *args, **attrs)
-                lifted.__signature__ = inspect.signature(rule)  # type: ignore[attr-defined]  # read
+                lifted.__signature__ = inspect.signature(rule)  # type: ignore[attr-defined]
+                # (so that the residuals are read off as from the rule itself)
                 return lifted
             own = {k: v for k, v in vars(self).items() if k in FIELDS}
             self._exposed = type(self)(**own | dict(

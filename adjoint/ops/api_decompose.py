@@ -125,6 +125,14 @@ def solve(A: Any, B: Any, *, left: bool = True, out: Any = None) -> Any:
         out, columns(squeeze_op(x, dims=(len(x.shape) - 1,))) if vector else x)
 
 
+def equation_fits(name: str, A: Any, B: Any, left: bool) -> None:
+    """Refuse sides of AX = B, or of XA = B, that do not go together."""
+    if A.shape[-1] != B.shape[-2 if left else -1]:
+        (m, n), (k, c) = A.shape[-2:], B.shape[-2:]
+        raise ShapeError(f"linalg.{name}: Incompatible shapes of A and B for the equation "
+                         f"{'AX = B' if left else 'XA = B'} ({m}x{n} and {k}x{c})")
+
+
 @linalg()
 @known_as("LinalgSolveTriangularBackward0")
 def solve_triangular(A: Any, B: Any, *, upper: bool, left: bool = True,
@@ -135,10 +143,7 @@ def solve_triangular(A: Any, B: Any, *, upper: bool, left: bool = True,
     if len(B.shape) < 2:
         raise ShapeError("linalg.solve_triangular: The input tensor B must have at least 2 "
                          "dimensions.")
-    if A.shape[-1] != B.shape[-2 if left else -1]:
-        (m, n), (k, c) = A.shape[-2:], B.shape[-2:]
-        raise ShapeError("linalg.solve_triangular: Incompatible shapes of A and B for the equation "
-                         f"{'AX = B' if left else 'XA = B'} ({m}x{n} and {k}x{c})")
+    equation_fits("solve_triangular", A, B, left)
     if left:
         return finish_kind(out, triangular_op(A, B, upper=upper, unit=unitriangular))
     x = triangular_op(mT(A), mT(B), upper=not upper, unit=unitriangular)

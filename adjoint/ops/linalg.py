@@ -399,13 +399,13 @@ def _flat(x: Any) -> Any:
 
 
 def _linear_dx(ct: Any, weight: Any, x_aval: Aval) -> Any:
-    out = product(ct if len(ct.shape) == 2 else _rows(ct), conj(weight))
+    out = product(_rows(ct), conj(weight))
     return out if x_aval.ndim == 2 else reshape(out, x_aval.shape)
 
 
 def _column_sums(ct: Any) -> Any:
     rows = _rows(ct)
-    run = sum_op.op.impl if type(rows) is ndarray else sum_op
+    run = sum_op.op.run if type(rows) is ndarray else sum_op
     return run(rows, dim=(0,), keepdim=False)
 
 

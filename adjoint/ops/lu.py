@@ -28,7 +28,14 @@ from adjoint.ops.api_common import (
     safely,
     same_dtype,
 )
-from adjoint.ops.api_decompose import cholesky, linalg, matrix_norm, need_matrix, qr
+from adjoint.ops.api_decompose import (
+    cholesky,
+    equation_fits,
+    linalg,
+    matrix_norm,
+    need_matrix,
+    qr,
+)
 from adjoint.ops.api_shape import c_clone
 from adjoint.ops.decompose import (
     batch_leading,
@@ -311,10 +318,7 @@ def lu_solve(LU: Any, pivots: Any, B: Any, *, left: bool = True, adjoint: bool =
     if pivots.shape[-1] != LU.shape[-1]:
         raise ShapeError("linalg.lu_solve: Number of pivots per batch should be same as the "
                          "dimension of the matrix")
-    if LU.shape[-1] != B.shape[-2 if left else -1]:
-        (m, n), (k, c) = LU.shape[-2:], B.shape[-2:]
-        raise ShapeError("linalg.lu_solve: Incompatible shapes of A and B for the equation "
-                         f"{'AX = B' if left else 'XA = B'} ({m}x{n} and {k}x{c})")
+    equation_fits("lu_solve", LU, B, left)
     if not left:
         found = mH(lu_solve(LU, pivots, mH(B), adjoint=not adjoint))
         return finish_same(out, found)
