@@ -119,6 +119,21 @@ def test_cache_stays_within_its_bound_and_drops_the_oldest(tmp_path: Path) -> No
     assert store.clear() == sum(left) and store.files() == []
 
 
+def test_files_are_counted_after_many_bytes(
+        tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store, counted = cache.Store(tmp_path / "k", 1 << 20), []
+    monkeypatch.setattr(store, "prune", lambda: counted.append(True))
+    keys = [k for i in range(200) if not (k := cache.key_of(str(i))).startswith("00")]
+    for key in keys[:16]:
+        store.put(key, cache.Entry(("f",), bytes(1000)))       # 16 kB and a little of 64
+    assert not counted
+    for key in keys[16:80]:
+        store.put(key, cache.Entry(("f",), bytes(1000)))
+    assert len(counted) == 1
+    store.put("00" + keys[0][2:], ENTRY)
+    assert len(counted) == 2
+
+
 def test_unwritable_cache_does_nothing(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
     store = cache.Store(tmp_path / "file" / "kernels", 1 << 20)
