@@ -411,3 +411,29 @@ def test_long_sums_of_16_bits_leave_the_operands(
     y = matmul(a, b)
     assert y.dtype == a.dtype and seen == [name]
     check(y, a, b, name)
+
+
+@needs_jit
+@pytest.mark.parametrize("name", ["float32", "float64", "bfloat16"])
+@pytest.mark.parametrize("layouts", ["nn", "nt", "tn", "ss"])
+def test_panels_of_rows_are_kept_while_columns_pass(
+    monkeypatch: pytest.MonkeyPatch, name: str, layouts: str
+) -> None:
+    """All ends of a product whose rows stay packed, as with narrow tiles, and its workspace."""
+    monkeypatch.setattr(gemm, "_MODE", "generated")
+    kind, size = ("double", 8) if name == "float64" else ("float", 4)
+    tile = gemm_plan.tile_for(gemm_plan.machine(), kind)
+    cut = gemm_plan.blocking(121, 150, 300, 1, tile, size, 2, True, False)
+    assert cut.kept == (tile.nr * size <= 64)
+    guards = guard_workspace(monkeypatch, gemm_plan)
+    a, b = rand((121, 300), name, layouts[0]), rand((300, 150), name, layouts[1])
+    check(matmul(a, b), a, b, name)
+    if name != "bfloat16":
+        out = rand((121, 150), name)
+        before, bias = out.copy(), rand((150,), name)
+        check(matmul(a, b, bias=bias), a, b, name, bias)
+        check(matmul(a, b, out, accumulate=True), a, b, name, before)
+        check(matmul(a, b, residual=before), a, b, name, before)
+        swapped = np.empty((150, 121), a.dtype).T
+        check(matmul(a, b, swapped, bias=bias, residual=before), a, b, name, bias + before)
+    assert guards and all((g == 0xA5).all() for g in guards)

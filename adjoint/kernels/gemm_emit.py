@@ -387,6 +387,18 @@ def transpose_block(
         put(j, e.load(vec, e.at(stage, e.mul(j, lanes), kind), 64))
 
 
+def transposed(e: Emit, kind: str, rows: list[str]) -> list[str]:
+    """The columns of as many vectors as each has elements, as `transpose_block` but in registers.
+    """
+    n, size = len(rows), 16 // BYTES[kind]
+    vec = f"<{n} x {kind}>"
+    blocks = [_columns_of_pieces(e, vec, n, rows[i:i + size]) for i in range(0, n, size)]
+    columns = [""] * n
+    for c, block in enumerate(zip(*blocks, strict=True)):
+        columns[c::size] = _rows_of_pieces(e, vec, size, list(block))
+    return columns
+
+
 def _shuffle(e: Emit, vec: str, a: str, b: str, order: list[int]) -> str:
     mask = ", ".join(f"i32 {i}" for i in order)
     return e.op(f"shufflevector {vec} {a}, {vec} {b}, <{len(order)} x i32> <{mask}>")

@@ -8,8 +8,11 @@ are blocks of C, taken by the threads from a shared counter.
 
     gemm(args, lo, hi)                 one thread's share
       for each task (image, columns, rows):
-        for each block of K: pack_b    kc x nb, in panels of nr columns
+        for each block of K, for each `sweep` of its columns: pack_b, in panels of nr columns
           for each panel of rows: strip: pack A, then micro_<height> over the panels of B
+
+Where a sweep is one panel of B, that is what stays in L1, and the panels of A are kept from the
+first sweep on and stream from L2: with AVX2 a step of a tile reads fewer bytes of A than of B.
 
 Strides of A and B are arbitrary, so transposed and sliced operands are packed from where they are.
 
@@ -40,8 +43,8 @@ from .gemm_pack import Pack, PackPairs
 
 # Slots of the argument block, 8 bytes each; strides are in elements.
 ARGS = (
-    "a b c a_row a_col b_row b_col c_row m n k mb nb kc in_place tasks_m tasks_n tasks accumulate "
-    "bias residual residual_row offsets work work_bytes b_bytes slot next"
+    "a b c a_row a_col b_row b_col c_row m n k mb nb kc sweep kept in_place tasks_m tasks_n tasks "
+    "accumulate bias residual residual_row offsets work work_bytes b_bytes slot next"
 ).split()
 INDEX = {name: i for i, name in enumerate(ARGS)}
 POINTERS = frozenset(
@@ -319,7 +322,7 @@ class Driver:
 
     def __init__(self, e: Emit, spec: GemmSpec, tile: Tile, names: Sequence[str] = ARGS) -> None:
         self.e, self.spec, self.tile, self.names = e, spec, tile, names
-        self.packing = "true"
+        self.packing, self.apart = "true", "0"
 
     def load(self) -> dict[str, str]:
         """Load the arguments, at the start of a function that has them as `%args`."""
@@ -335,8 +338,9 @@ class Driver:
         """What a subclass does once its workspace is known."""
 
     def panel_of_a(self, i: str) -> str:
-        """Where the panel of A that starts at row `i` is packed."""
-        return self.ap
+        """Where the panel of A that starts at row `i` is packed: all at one place, or each at its
+        own."""
+        return self.e.at(self.ap, self.e.mul(i, self.apart), self.spec.acc)
 
     def height(self, rows: str) -> str:
         """How many of the rows of a task a panel holds."""
@@ -391,34 +395,44 @@ class Driver:
             residual = e.at(e.at(residual, shift[3]), corner)
         if spec.bias:
             bias = e.at(bias, j0 if spec.bias == "col" else i0, spec.acc)
-        single = e.cmp("sle", v["k"], v["kc"])
+        single = e.both(e.cmp("sle", v["k"], v["kc"]), e.cmp("eq", v["kept"], 0))
         fresh = e.cmp("ne", e.load("i64", last_block), block)
         repack = e.op(f"or i1 {fresh}, {e.op(f'xor i1 {single}, true')}")
         e.store("i64", block, last_block)
-        with e.loop(0, v["k"], v["kc"]) as k0:
+        with e.loop(0, v["k"], v["kc"]) as k0, e.loop(0, cols, v["sweep"]) as j:
             kc = e.min(v["kc"], e.sub(v["k"], k0))
-            src = e.at(b, e.mul(k0, b_row))
-            in_place = e.cmp("ne", v["in_place"], 0)
-            full = e.mul(e.div(cols, self.tile.nr), self.tile.nr)
-            first = e.op(f"select i1 {in_place}, i64 {full}, i64 0")
-            e.cond(repack, lambda: self.pack_b(first, src, b_row, b_col, cols, kc))
-            depth = spec.depth(e, kc)
-            packed_panel = e.mul(depth, BYTES[spec.acc])
-            packed_row = self.tile.nr * BYTES[spec.acc]
-            described = [
-                f"ptr {e.op(f'select i1 {in_place}, ptr {src}, ptr {self.bp}')}",
-                f"i64 {e.op(f'select i1 {in_place}, i64 {BYTES[spec.a]}, i64 {packed_panel}')}",
-                f"i64 {e.op(f'select i1 {in_place}, i64 {b_row}, i64 {packed_row}')}",
-                f"ptr {e.at(self.bp, e.mul(e.sub(full, first), depth), spec.acc)}",
-            ]
+            self.packing = e.op(f"or i1 {e.cmp('eq', j, 0)}, {e.cmp('eq', v['kept'], 0)}")
+            self.apart = e.mul(spec.depth(e, kc), v["kept"])
+            src = e.at(e.at(b, e.mul(k0, b_row)), e.mul(j, b_col))
+            wide = e.min(v["sweep"], e.sub(cols, j))
+            described = self.block_of_b(src, b_row, b_col, wide, kc, repack)
             last = e.cmp("sge", e.add(k0, kc), v["k"])
-            add = e.op(f"or i1 {e.cmp('sgt', k0, 0)}, {e.cmp('ne', v['accumulate'], 0)}")
             grown = e.cmp("ne", v["accumulate"], 0)
-            flags = [f"i64 {cols}", f"i64 {kc}", f"i1 {add}", *self.closing(last, grown)]
-            ends = [f"ptr {bias}", f"ptr {residual}", f"i64 {ldr}"]
-            self.rows(
-                described, e.at(a, e.mul(k0, a_col)), a_row, a_col, c, c_row, rows, flags, ends
-            )
+            add = e.op(f"or i1 {e.cmp('sgt', k0, 0)}, {grown}")
+            flags = [f"i64 {wide}", f"i64 {kc}", f"i1 {add}", *self.closing(last, grown)]
+            here = e.at(bias, j, spec.acc) if spec.bias == "col" else bias
+            beside = e.at(residual, j, spec.c) if spec.residual else residual
+            ends = [f"ptr {here}", f"ptr {beside}", f"i64 {ldr}"]
+            self.rows(described, e.at(a, e.mul(k0, a_col)), a_row, a_col, e.at(c, j, spec.c),
+                      c_row, rows, flags, ends)
+
+    def block_of_b(self, src: str, b_row: str, b_col: str, cols: str, kc: str, repack: str
+                   ) -> list[str]:
+        """Pack what is not read in place of a block of B; the block's description for `rows`."""
+        e, v, spec, nr = self.e, self.v, self.spec, self.tile.nr
+        in_place = e.cmp("ne", v["in_place"], 0)
+        full = e.mul(e.div(cols, nr), nr)
+        first = e.op(f"select i1 {in_place}, i64 {full}, i64 0")
+        e.cond(repack, lambda: self.pack_b(first, src, b_row, b_col, cols, kc))
+        depth = spec.depth(e, kc)
+        packed_panel = e.mul(depth, BYTES[spec.acc])
+        packed_row = nr * BYTES[spec.acc]
+        return [
+            f"ptr {e.op(f'select i1 {in_place}, ptr {src}, ptr {self.bp}')}",
+            f"i64 {e.op(f'select i1 {in_place}, i64 {BYTES[spec.a]}, i64 {packed_panel}')}",
+            f"i64 {e.op(f'select i1 {in_place}, i64 {b_row}, i64 {packed_row}')}",
+            f"ptr {e.at(self.bp, e.mul(e.sub(full, first), depth), spec.acc)}",
+        ]
 
     def closing(self, last: str, grown: str) -> list[str]:
         """Of a block of K: whether it is the last, and whether whole tiles too go to C by way of
