@@ -212,7 +212,7 @@ def words_of(form: Form) -> list[int]:
     blocks = 1
     if not form.by_row:
         blocks = -(-inner // _COLUMNS)
-        if rows * min(inner, _COLUMNS) > _SEGMENT and kept * blocks < 64:
+        if rows * min(inner, _COLUMNS) > 2 * _SEGMENT and kept * blocks < 64:   # (joining costs)
             part = max(_SEGMENT // min(inner, _COLUMNS), -(-rows // 32))
             segments = -(-rows // part)
     small = kept * rows * inner <= _SEGMENT
