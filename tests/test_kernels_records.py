@@ -15,7 +15,7 @@ import adjoint.nn  # noqa: F401
 from adjoint.kernels import llvm
 from adjoint.kernels.dropout_numpy import drawn_mask
 from adjoint.kernels.stream import Stream
-from adjoint.ops import accelerate
+from adjoint.ops import accelerate, ctc
 from adjoint.ops.accelerate import ACCELERATED
 
 pytestmark = pytest.mark.skipif(not llvm.available(), reason="needs llvmlite")
@@ -401,3 +401,25 @@ def test_products_with_one_small_operand_are_not_left_to_openblas(
     product = ad.mm(ad.tensor(a), ad.tensor(b))
     assert (product.numpy() == shapes[0][1]).all()
     assert seen == [shapes]
+
+
+@pytest.mark.parametrize("zero_infinity", [False, True])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_ctc_is_that_of_numpy(monkeypatch: pytest.MonkeyPatch, dtype: str, zero_infinity: bool
+                              ) -> None:
+    """Empty targets, targets that no path spells, repeated labels, short inputs, every width."""
+    rng, size = np.random.default_rng(3), np.dtype(dtype)
+    for states in (1, 2, 5, 9, 21):
+        x = rng.normal(size=(30, 6, 7)).astype(size) * 2
+        y = rng.integers(0, 6, (6, states))
+        y[:, :2] = 3
+        y += y >= 2                                                     # 2 is the blank
+        attrs = {"steps": (30, 30, 17, 1, 30, 5), "blank": 2, "zero_infinity": zero_infinity,
+                 "lengths": (states, states // 2, states, min(states, 2), 0, min(states, 3))}
+        got = []
+        for large in (0, 1 << 62):
+            monkeypatch.setattr(ctc, "_LARGE", large)
+            got.append((ctc._losses(x, y, **attrs), ctc._raw_slope(x, y, **attrs)))
+        for ours, plain in zip(*got, strict=True):
+            assert ours.dtype == plain.dtype == size
+            np.testing.assert_allclose(ours, plain, rtol=RTOL[dtype], atol=RTOL[dtype])

@@ -41,6 +41,7 @@ the rest keyword-only; `->` what comes back):
 | where, masked_fill | `(c, a, b, out=None) -> y` |
 | to_dtype | `(x, dtype) -> y` between float32, 16-bit floats and bytes |
 | taps | `(x, index, weight, dim) -> y`: weighted sums of few elements along an axis |
+| ctc_paths; ctc_slopes | `(x, states, skip, lengths, steps)`; `(..., alpha, total)`: see `ctc` |
 | clip_norm, scale_ | `(arrays) -> float`; `(arrays, factor) -> None` in place |
 | allocator | `() -> whether arrays come from it`: it begins with whatever is asked for first |
 
@@ -91,6 +92,7 @@ _DIRECT: dict[str, tuple[str, str]] = {
     "write_along": ("along", "write"), "to_dtype": ("convert", "convert"),
     **{n: ("loops", "where") for n in ("where", "masked_fill")}, "plus": ("loops", "plus"),
     "nextafter": ("loops", "nextafter"), "taps": ("taps", "taps"),
+    "ctc_paths": ("ctc", "paths"), "ctc_slopes": ("ctc", "slopes"),
     "clip_norm": ("multi", "norm"), "dropout": ("dropout", "dropout"),
     "alpha_dropout": ("dropout", "dropout"),
     "allocator": ("alloc", "install"),

@@ -23,7 +23,7 @@ from adjoint.ops.api_common import (
     need_kernel,
     raw,
 )
-from adjoint.ops.family import through_float32
+from adjoint.ops.family import generated, through_float32
 from adjoint.ops.gather import gather_op
 from adjoint.ops.index import unindex_op
 from adjoint.ops.loss import reduced
@@ -41,6 +41,7 @@ from adjoint.ops.shape import (
 )
 
 Shape = tuple[int, ...]
+_LARGE = 4096      # states of all times and examples from which on the kernel pays
 
 
 def _states(targets: Any, lengths: Shape, blank: int) -> tuple[Any, Any]:
@@ -97,6 +98,15 @@ def _raw_paths(emit: Any, skip: Any, lengths: Shape, steps: Shape, last: bool) -
     return out
 
 
+def _alpha(x: Any, states: Any, skip: Any, lengths: Shape, steps: Shape) -> tuple[Any, bool]:
+    """(alpha, is it that of the generated kernel?)."""
+    k = generated("ctc_paths") if x.shape[0] * states.size >= _LARGE else None
+    found = NotImplemented if k is None else k(x, states, skip, lengths, steps)
+    if found is not NotImplemented:
+        return found, True
+    return _raw_paths(_emitted(x, states), skip, lengths, steps, False), False
+
+
 def _paths(emit: Any, skip: Any, lengths: Shape, steps: Shape, last: bool) -> Any:
     """The same in ops, as a list over time: it can be differentiated."""
     moves, entry = _moves(skip, last), np.where(_entry(skip, lengths, last), 0.0, -np.inf)
@@ -143,23 +153,35 @@ def _losses(x: Any, targets: Any, *, steps: Shape, lengths: Shape, blank: int,
         found = np.where(np.array(lengths) == 0, 0.0, np.inf).astype(x.dtype)
     else:
         states, skip = _states(targets, lengths, blank)
-        found = -_read(_raw_paths(_emitted(x, states), skip, lengths, steps, False), lengths, steps)
+        found = -_read(_alpha(x, states, skip, lengths, steps)[0], lengths, steps)
     return np.where(np.isinf(found), 0, found).astype(x.dtype) if zero_infinity else found
 
 
 @through_float32
 def _raw_slope(x: Any, targets: Any, *, steps: Shape, lengths: Shape, blank: int,
                zero_infinity: bool) -> Any:
-    out = np.zeros(x.shape, x.dtype)
     if not x.size:
-        return out
+        return np.zeros(x.shape, x.dtype)
     states, skip = _states(targets, lengths, blank)
-    emit = _emitted(x, states)
-    alpha = _raw_paths(emit, skip, lengths, steps, False)
+    alpha, made = _alpha(x, states, skip, lengths, steps)
+    total = _read(alpha, lengths, steps)
+    lost = np.isinf(total)
+    total = np.where(lost, 0, total).astype(x.dtype)
+    if made:
+        out = generated("ctc_slopes")(x, states, skip, lengths, steps, alpha, total)
+    else:
+        out = _shares(x, states, skip, lengths, steps, alpha, total)
+    for b in np.flatnonzero(lost):
+        out[:steps[b], b, states[b]] = 0.0 if zero_infinity else np.nan
+    return out
+
+
+def _shares(x: Any, states: Any, skip: Any, lengths: Shape, steps: Shape, alpha: Any, total: Any
+            ) -> Any:
+    """Minus the share of the paths that emit a class at a time."""
+    emit, out = _emitted(x, states), np.zeros(x.shape, x.dtype)
     beta = _raw_paths(emit, skip, lengths, steps, True)
-    total = _read(alpha, lengths, steps)[:, None]
-    share = -np.exp(alpha + beta - np.where(np.isinf(total), 0, total))
-    share[:, np.isinf(total[:, 0])] = 0.0 if zero_infinity else np.nan
+    share = -np.exp(alpha + beta - total[:, None])
     share[np.arange(len(x))[:, None] >= np.array(steps)] = 0.0
     rows = np.arange(len(lengths))
     for s in range(states.shape[1]):
