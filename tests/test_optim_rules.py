@@ -277,3 +277,19 @@ def test_the_state_of_lbfgs_has_pytorchs_keys_and_kinds() -> None:
             kinds.append({k: [type(x).__name__ for x in v] if isinstance(v, list)
                           else type(v).__name__ for k, v in found.items() if k != "t"})
     assert kinds[:2] == kinds[2:]
+
+
+def test_a_step_of_lbfgs_is_a_tensor_where_the_rate_is_one() -> None:
+    w = ad.nn.Parameter(ad.tensor([3.0, -1.0]))
+    rule = optim.LBFGS([w], lr=ad.tensor(0.5), max_iter=2)
+
+    def closure() -> ad.Tensor:
+        rule.zero_grad()
+        loss = (w ** 4).sum()
+        loss.backward()
+        return loss
+    rule.step(closure)
+    assert isinstance(rule.state[w]["t"], ad.Tensor)
+    assert rule.state[w]["t"].item() == pytest.approx(0.5 / 112)         # the rate by sum(abs(g))
+    rule.step(closure)
+    assert rule.state[w]["n_iter"] == 2

@@ -316,13 +316,11 @@ class _Writer:
         self.graph, self.root = graph, root
         self.globals: dict[str, Any] = {"torch": adjoint, "inf": float("inf"),
                                         "nan": float("nan")}
-        last: dict[Node, Node] = {}
-        for node in graph._order:
-            for n in node.all_input_nodes:
-                last[n] = node
+        used: set[Node] = set()
         self.ends: dict[Node, list[Node]] = {}
-        for n, user in last.items():
-            self.ends.setdefault(user, []).append(n)
+        for node in reversed(list(graph._order)):
+            self.ends[node] = [n for n in node.all_input_nodes if n not in used]
+            used.update(self.ends[node])
 
     def code(self) -> PythonCode:
         parameters: list[str] = []

@@ -238,6 +238,17 @@ class Tracer(TracerBase):
             return self.create_node("get_attr", self.path_of_module(a), (), {})
         return super().create_arg(a)
 
+    def getattr(self, attr: str, attr_val: Any, parameter_proxy_cache: dict[str, Any]) -> Any:
+        """What a module's attribute is while a program is traced: the proxy of a parameter of the
+        root, so that what is made of it is made again by every call."""
+        if isinstance(attr_val, nn.Parameter):
+            name = next((n for n, p in self.root.named_parameters() if p is attr_val), None)
+            if name is not None:
+                if name not in parameter_proxy_cache:
+                    parameter_proxy_cache[name] = self.create_proxy("get_attr", name, (), {})
+                return parameter_proxy_cache[name]
+        return attr_val
+
     def trace(self, root: Any, concrete_args: dict[str, Any] | None = None) -> Graph:
         """The graph of `root`; arguments named in `concrete_args` have these values, whatever the
         graph is called with."""
@@ -324,7 +335,12 @@ class _Patched:
             def forward(*given: Any, **named: Any) -> Any:
                 return call(module, *given, **named)
             return tracer.call_module(module, forward, args, kwargs)
+        read, cache = nn.Module.__getattr__, dict[str, Any]()
+
+        def attribute(module: Any, name: str) -> Any:
+            return tracer.getattr(name, read(module, name), cache)
         self._set(nn.Module, "__call__", traced)
+        self._set(nn.Module, "__getattr__", attribute)
         for space, name in _wrapped:
             self._wrap(space, name)
         for f in tracer._autowrap:

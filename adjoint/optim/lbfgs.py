@@ -127,7 +127,7 @@ class LBFGS(Optimizer):
             state["func_evals"] += used
             if run.done(group) or evaluations >= group["max_eval"]:
                 break
-        run.save(state, group["history_size"])
+        run.save(state, group["history_size"], group["lr"])
         return first
 
     def _search(self, closure: Closure, run: _Run, group: dict[str, Any], slope: float,
@@ -155,7 +155,7 @@ class _Run:
     def __init__(self, state: dict[str, Any], loss: float, grad: Any) -> None:
         self.loss, self.grad, self.n_iter = loss, grad, state["n_iter"]
         self.d: Any = None if state.get("d") is None else state["d"].array
-        self.t: float = state.get("t") or 0.0
+        self.t: float = number(state.get("t") or 0.0)
         self.dirs = [x.array for x in state.get("old_dirs") or []]
         self.steps = [x.array for x in state.get("old_stps") or []]
         self.ro: list[float] = [float(x) for x in state.get("ro") or []]
@@ -202,15 +202,18 @@ class _Run:
                 or (self.prev_loss is not None and not math.isnan(self.loss)
                     and abs(self.loss - self.prev_loss) < change))
 
-    def save(self, state: dict[str, Any], history: int) -> None:
-        """Put the vectors back into the optimizer's state."""
+    def save(self, state: dict[str, Any], history: int, lr: float | Tensor) -> None:
+        """Put the vectors back into the optimizer's state; the step length is a tensor if the
+        learning rate is one."""
         def one(x: float) -> Tensor:
             return wrap(np.asarray(x, self.d.dtype))
         if self.weights is not None:
             state["al"] = ([one(x) for x in self.weights]
                            + [None] * (history - len(self.weights)))
         state.update(
-            d=wrap(self.d), t=self.t, old_dirs=[wrap(x) for x in self.dirs],
+            d=wrap(self.d),
+            t=wrap(np.asarray(self.t, lr.array.dtype)) if isinstance(lr, Tensor) else self.t,
+            old_dirs=[wrap(x) for x in self.dirs],
             old_stps=[wrap(x) for x in self.steps], ro=[one(x) for x in self.ro],
             H_diag=one(self.h_diag) if self.ro else 1,
             prev_flat_grad=wrap(self.prev_grad), prev_loss=self.prev_loss)

@@ -118,6 +118,28 @@ def register_pytree_node(cls: type, flatten_fn: Any, unflatten_fn: Any, *,
     SUPPORTED_NODES[cls] = NodeDef(cls, flatten_fn, unflatten_fn, flatten_with_keys_fn)
 
 
+def register_constant(cls: type) -> None:
+    """Make objects of a class nodes without leaves: they are part of the structure, and compared
+    with `==` as such."""
+    if cls.__eq__ is object.__eq__:
+        raise TypeError("register_constant(cls) expects `cls` to have a non-default `__eq__` "
+                        "implementation.")
+    if cls.__hash__ is None:
+        raise TypeError("register_constant(cls) expects `cls` to have a non-default `__hash__` "
+                        "implementation.")
+    register_pytree_node(cls, lambda x: ([], x), lambda _, x: x,
+                         flatten_with_keys_fn=lambda x: ([], x))
+    CONSTANT_NODES.add(cls)
+
+
+CONSTANT_NODES: set[type] = set()
+
+
+def is_constant_class(cls: type) -> bool:
+    """Whether a class was given to `register_constant`."""
+    return isinstance(cls, type) and cls in CONSTANT_NODES
+
+
 def register_dataclass(cls: Any, *, field_names: Sequence[str] | None = None,
                        drop_field_names: Sequence[str] | None = None,
                        serialized_type_name: str | None = None) -> None:

@@ -136,8 +136,24 @@ def conv_weight_flop(ct_shape: Sequence[int], x_shape: Sequence[int], **kwargs: 
 def sdpa_flop(q_shape: Sequence[int], k_shape: Sequence[int], v_shape: Sequence[int], *_: Any,
               **kwargs: Any) -> int:
     """Of the two products of attention; softmax is not counted."""
+    return sdpa_flop_count(q_shape, k_shape, v_shape)
+
+
+def sdpa_flop_count(q_shape: Sequence[int], k_shape: Sequence[int], v_shape: Sequence[int]) -> int:
+    """Of attention on operands of these shapes.
+
+    >>> sdpa_flop_count((1, 2, 4, 8), (1, 2, 4, 8), (1, 2, 4, 8))
+    1024
+    """
     rows = math.prod(q_shape[:-1])
     return 2 * rows * k_shape[-2] * (q_shape[-1] + v_shape[-1])
+
+
+def sdpa_backward_flop_count(grad_out_shape: Sequence[int], q_shape: Sequence[int],
+                             k_shape: Sequence[int], v_shape: Sequence[int]) -> int:
+    """Of its gradients: the scores again, and two products for each of the two."""
+    rows = math.prod(q_shape[:-1])
+    return 2 * rows * k_shape[-2] * (3 * q_shape[-1] + 2 * v_shape[-1])
 
 
 _SUFFIXES = ("", "K", "M", "B", "T")

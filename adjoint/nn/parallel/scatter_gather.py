@@ -19,11 +19,16 @@ def scatter(inputs: Any, target_gpus: Sequence[Any], dim: int = 0) -> list[Any]:
     >>> scatter((1, 2), ["cpu"])
     [(1, 2)]
     """
-    for target in target_gpus:
-        device(target)
-    if len(target_gpus) != 1:
-        raise ArgumentError(f"scatter: {len(target_gpus)} devices, but there is one: the cpu")
+    one_device("scatter", target_gpus)
     return [inputs]
+
+
+def one_device(what: str, devices: Sequence[Any]) -> None:
+    """Refuse other devices than the cpu, and several of them."""
+    for target in devices:
+        device(target)
+    if len(devices) != 1:
+        raise ArgumentError(f"{what}: {len(devices)} devices, but there is one: the cpu")
 
 
 def scatter_kwargs(inputs: Any, kwargs: dict[str, Any] | None, target_gpus: Sequence[Any],

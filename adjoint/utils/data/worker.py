@@ -17,6 +17,7 @@ from typing import Any
 from adjoint._utils import ExceptionWrapper
 from adjoint.base.errors import AdjointError
 from adjoint.core.tensor import Tensor
+from adjoint.ops.threads import set_num_threads
 from adjoint.utils.data.collate import (
     collate_tensor_fn,
     default_collate,
@@ -102,6 +103,7 @@ def run_worker(plan: WorkerPlan, pipe: Connection, begin: Callable[[], None] | N
         begin()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the main process decides what Ctrl-C means
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
+    set_num_threads(1)      # workers share the processor with each other
     seed_worker(plan.seed, plan.id)
     _info = WorkerInfo(plan.id, plan.count, plan.seed + plan.id, plan.dataset)
     worker = _Worker(plan)
