@@ -19,49 +19,11 @@ from typing import Any, NamedTuple
 
 from adjoint.base import tree
 from adjoint.base.errors import missing
+from adjoint.utils._pytree_keys import GetAttrKey, MappingKey, SequenceKey
 
 PyTree = Any
 Context = Any
 Leaf = Callable[[Any], bool] | None
-
-
-class MappingKey(NamedTuple):
-    """The step to a value of a dict."""
-
-    key: Any
-
-    def __str__(self) -> str:
-        return f"[{self.key!r}]"
-
-    def get(self, node: Any) -> Any:
-        """The value there."""
-        return node[self.key]
-
-
-class SequenceKey(NamedTuple):
-    """The step to an element of a list or tuple."""
-
-    idx: int
-
-    def __str__(self) -> str:
-        return f"[{self.idx!r}]"
-
-    def get(self, node: Any) -> Any:
-        """The element there."""
-        return node[self.idx]
-
-
-class GetAttrKey(NamedTuple):
-    """The step to a field of a named tuple or dataclass."""
-
-    name: str
-
-    def __str__(self) -> str:
-        return f".{self.name}"
-
-    def get(self, node: Any) -> Any:
-        """The field."""
-        return getattr(node, self.name)
 
 
 class NodeDef(NamedTuple):
@@ -121,12 +83,10 @@ def register_pytree_node(cls: type, flatten_fn: Any, unflatten_fn: Any, *,
 def register_constant(cls: type) -> None:
     """Make objects of a class nodes without leaves: they are part of the structure, and compared
     with `==` as such."""
-    if cls.__eq__ is object.__eq__:
-        raise TypeError("register_constant(cls) expects `cls` to have a non-default `__eq__` "
-                        "implementation.")
-    if cls.__hash__ is None:
-        raise TypeError("register_constant(cls) expects `cls` to have a non-default `__hash__` "
-                        "implementation.")
+    for name in ("__eq__", "__hash__"):
+        if getattr(cls, name) in (getattr(object, name), None):
+            raise TypeError("register_constant(cls) expects `cls` to have a non-default "
+                            f"`{name}` implementation.")
     register_pytree_node(cls, lambda x: ([], x), lambda _, x: x,
                          flatten_with_keys_fn=lambda x: ([], x))
     CONSTANT_NODES.add(cls)
