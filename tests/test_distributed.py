@@ -21,7 +21,7 @@ import pytest
 import adjoint as ad
 from adjoint.distributed import DistributedError
 from adjoint.distributed import collectives as c
-from adjoint.distributed.group import ProcessGroup, _port_by_file
+from adjoint.distributed.group import ProcessGroup, _by_store, _port_by_file
 from adjoint.distributed.transport import Sockets
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -437,3 +437,88 @@ def test_questions_about_backends_and_subgroups(tmp_path: Path, monkeypatch: Any
             d.monitored_barrier(timeout=3)
     finally:
         d.destroy_process_group()
+
+
+@pytest.mark.parametrize("kind", ["hash", "file", "tcp", "prefix"])
+def test_stores(kind: str, tmp_path: Path) -> None:
+    made = {"hash": ad.distributed.HashStore,
+            "file": lambda: ad.distributed.FileStore(str(tmp_path / "keys"), 1),
+            "tcp": lambda: ad.distributed.TCPStore("127.0.0.1", 0, 1, True),
+            "prefix": lambda: ad.distributed.PrefixStore("of", ad.distributed.HashStore())}
+    store = made[kind]()
+    store.set("a", "1")
+    assert (store.get("a"), store.add("n", 3), store.add("n", 2), store.get("n")) == (
+        b"1", 3, 5, b"5")
+    assert store.check(["a", "n"]) and not store.check(["a", "none"])
+    assert [store.compare_set("k", *pair) for pair in (("x", "y"), ("", "v"), ("v", "w"),
+                                                       ("x", "y"))] == [b"x", b"v", b"w", b"w"]
+    store.multi_set(["p", "q"], ["2", b"\x00\xff"])
+    store.append("p", "3")
+    assert store.multi_get(["p", "q"]) == [b"23", b"\x00\xff"]
+    assert store.num_keys() == (6 if kind == "tcp" else 5)          # there the processes are one
+    assert store.delete_key("a") and not store.delete_key("a")
+    store.set_timeout(timedelta(milliseconds=30))
+    for late in (lambda: store.get("never"),
+                 lambda: store.wait(["p", "never"], timedelta(milliseconds=10))):
+        with pytest.raises(DistributedError, match="wait timeout after .*ms, keys: .*never"):
+            late()
+    store.set_timeout(timedelta(seconds=10))
+    threading.Timer(0.05, store.set, ("late", "x")).start()
+    if kind == "tcp":       # one connection asks one question at a time
+        store = ad.distributed.TCPStore("127.0.0.1", store.port)
+    assert store.get("late") == b"x"
+
+
+def test_a_store_behind_a_port_waits_for_its_processes() -> None:
+    with pytest.raises(DistributedError, match="1/2 clients joined"):
+        ad.distributed.TCPStore("127.0.0.1", 0, 2, True, timeout=timedelta(milliseconds=50))
+    with pytest.raises(DistributedError, match="failed to connect"):
+        ad.distributed.TCPStore("127.0.0.1", free_port(), timeout=timedelta(milliseconds=50))
+
+
+def test_ranks_find_each_other_by_a_store() -> None:
+    store, n = ad.distributed.HashStore(), 2
+    found: list[Any] = [None] * n
+
+    def run(rank: int) -> None:
+        transport = Sockets(*_by_store(ad.distributed.PrefixStore("x", store), rank, n), 20)
+        t = ad.full((2,), float(rank + 1))
+        g = ProcessGroup(transport, list(range(n)), "gloo")
+        c.broadcast(t, group=g, group_src=1)
+        found[rank] = t.tolist()
+        transport.close()
+    threads = [threading.Thread(target=run, args=(rank,)) for rank in range(n)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == [[2.0, 2.0]] * n
+
+
+def test_roots_by_their_place_in_a_group(tmp_path: Path) -> None:
+    dist = ad.distributed
+    dist.init_process_group("gloo", store=dist.FileStore(str(tmp_path / "s"), 1), rank=0,
+                            world_size=1)
+    try:
+        x, out = ad.arange(3.0), [ad.zeros(3)]
+        dist.reduce(x, group_dst=0)
+        dist.gather(x, out, group_dst=0)
+        dist.scatter(out[0], [x + 1], group_src=0)
+        assert out[0].tolist() == [1.0, 2.0, 3.0]
+        objects = [1]
+        dist.broadcast_object_list(objects, group_src=0)
+        for call, said in (
+                (lambda: dist.broadcast(x), "Must specify global_rank or group_rank"),
+                (lambda: dist.broadcast(x, 0, group_src=0), "Can't specify both"),
+                (lambda: dist.reduce(x, group_dst=3), "has no place 3"),
+                (lambda: dist.send(x, 0), "Invalid destination rank"),
+                (lambda: dist.recv(x, group_src=0), "Invalid source rank"),
+                (lambda: dist.init_process_group("gloo"), "twice"),
+                (lambda: dist.all_reduce(x, op=dist.ReduceOp.BAND), "non-integral dtype"),
+                (lambda: dist.all_reduce(x.long(), op=dist.ReduceOp.AVG), "desired output type"),
+                (lambda: dist.all_reduce(x.to(ad.complex64), op=dist.ReduceOp.MAX), "complex")):
+            with pytest.raises((ValueError, RuntimeError), match=said):
+                call()
+        assert x.tolist() == [0.0, 1.0, 2.0]
+    finally:
+        dist.destroy_process_group()

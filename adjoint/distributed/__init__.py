@@ -64,9 +64,14 @@ from adjoint.distributed.objects import monitored_barrier as monitored_barrier
 from adjoint.distributed.objects import recv_object_list as recv_object_list
 from adjoint.distributed.objects import scatter_object_list as scatter_object_list
 from adjoint.distributed.objects import send_object_list as send_object_list
+from adjoint.distributed.store import FileStore as FileStore
+from adjoint.distributed.store import HashStore as HashStore
+from adjoint.distributed.store import PrefixStore as PrefixStore
+from adjoint.distributed.store import Store as Store
+from adjoint.distributed.store import TCPStore as TCPStore
 from adjoint.distributed.transport import DistributedError as DistributedError
 
-DistBackendError = DistError = DistNetworkError = DistributedError
+DistBackendError = DistError = DistNetworkError = DistStoreError = DistributedError
 
 
 def __getattr__(name: str) -> _Any:

@@ -13,7 +13,7 @@ import numpy as np
 
 from adjoint.base.errors import ArgumentError, DTypeError, ShapeError
 from adjoint.core.tensor import Tensor, bump
-from adjoint.distributed.group import ProcessGroup, the
+from adjoint.distributed.group import ProcessGroup, place_of, the
 
 Array = np.ndarray[Any, Any]
 SMALL = 1 << 16      # bytes up to which everybody sends everything to everybody
@@ -74,7 +74,12 @@ def _combiner(op: str, dtype: Any) -> Callable[..., Any]:
     if op not in _COMBINE:
         raise ArgumentError(f"reduce op {op!r} is not one of {', '.join(_COMBINE)}")
     if op.startswith("b") and dtype.kind == "f":
-        raise DTypeError(f"reduce op {op!r} is for integers, got {dtype}")
+        raise DTypeError(f"Cannot use ReduceOp.{op.upper()} with non-integral dtype ({dtype})")
+    if dtype.kind == "c" and op in ("min", "max", "product", "band", "bor", "bxor"):
+        raise ArgumentError(f"all_reduce does not support ReduceOp.{op.upper()} on complex tensors")
+    if dtype.kind in "iub" and op == "avg":
+        raise DTypeError(f"result type Float can't be cast to the desired output type: the mean of "
+                         f"integers ({dtype}) is none")
     return _COMBINE[op]
 
 
@@ -151,11 +156,12 @@ def all_reduce(tensor: Tensor, op: str = ReduceOp.SUM, group: ProcessGroup | Non
     return _done([tensor], async_op)
 
 
-def reduce(tensor: Tensor, dst: int, op: str = ReduceOp.SUM, group: ProcessGroup | None = None,
-           async_op: bool = False) -> Work | None:
-    """Combine `tensor` over the ranks, in place, on rank `dst` only."""
+def reduce(tensor: Tensor, dst: int | None = None, op: str = ReduceOp.SUM,
+           group: ProcessGroup | None = None, async_op: bool = False,
+           group_dst: int | None = None) -> Work | None:
+    """Combine `tensor` over the ranks, in place, on rank `dst` (place `group_dst`) only."""
     g = the(group)
-    g.place(dst, "reduce")
+    dst = place_of(g, dst, group_dst, "reduce")
     with g.lock:
         total = reduce_all(g, _array(tensor, "reduce"), op, "reduce")
         if g.transport.rank == dst:
@@ -163,10 +169,11 @@ def reduce(tensor: Tensor, dst: int, op: str = ReduceOp.SUM, group: ProcessGroup
     return _done([tensor], async_op)
 
 
-def broadcast(tensor: Tensor, src: int, group: ProcessGroup | None = None,
-              async_op: bool = False) -> Work | None:
-    """The tensor of rank `src`, in place, on all ranks."""
+def broadcast(tensor: Tensor, src: int | None = None, group: ProcessGroup | None = None,
+              async_op: bool = False, group_src: int | None = None) -> Work | None:
+    """The tensor of rank `src` (place `group_src`), in place, on all ranks."""
     g = the(group)
+    src = place_of(g, src, group_src, "broadcast")
     with g.lock:
         value = spread(g, _array(tensor, "broadcast"), g.place(src, "broadcast"))
         if g.transport.rank != src:
@@ -206,11 +213,12 @@ def all_gather_into_tensor(output_tensor: Tensor, input_tensor: Tensor,
     return _done([output_tensor], async_op)
 
 
-def gather(tensor: Tensor, gather_list: Sequence[Tensor] | None = None, dst: int = 0,
-           group: ProcessGroup | None = None, async_op: bool = False) -> Work | None:
-    """Everybody's `tensor`, written into `gather_list` on rank `dst`."""
+def gather(tensor: Tensor, gather_list: Sequence[Tensor] | None = None, dst: int | None = None,
+           group: ProcessGroup | None = None, async_op: bool = False,
+           group_dst: int | None = None) -> Work | None:
+    """Everybody's `tensor`, written into `gather_list` on rank `dst` (0)."""
     g = the(group)
-    g.place(dst, "gather")
+    dst = place_of(g, dst, group_dst, "gather", 0)
     array = _array(tensor, "gather")
     with g.lock:
         if g.transport.rank != dst:
@@ -226,11 +234,12 @@ def gather(tensor: Tensor, gather_list: Sequence[Tensor] | None = None, dst: int
     return _done(gather_list, async_op)
 
 
-def scatter(tensor: Tensor, scatter_list: Sequence[Tensor] | None = None, src: int = 0,
-            group: ProcessGroup | None = None, async_op: bool = False) -> Work | None:
-    """One tensor of rank `src`'s list for each rank, written into `tensor`."""
+def scatter(tensor: Tensor, scatter_list: Sequence[Tensor] | None = None, src: int | None = None,
+            group: ProcessGroup | None = None, async_op: bool = False,
+            group_src: int | None = None) -> Work | None:
+    """One tensor of the list of rank `src` (0) for each rank, written into `tensor`."""
     g = the(group)
-    g.place(src, "scatter")
+    src = place_of(g, src, group_src, "scatter", 0)
     with g.lock:
         if g.transport.rank == src:
             if scatter_list is None:
@@ -319,28 +328,45 @@ def barrier(group: ProcessGroup | None = None, async_op: bool = False, device_id
     return _done([], async_op)
 
 
-def send(tensor: Tensor, dst: int, group: ProcessGroup | None = None, tag: int = 0) -> None:
+def _peer(g: ProcessGroup, rank: int | None, place: int | None, what: str) -> int:
+    """The rank to send to or receive from."""
+    peer = place_of(g, rank, place, what)
+    if peer == g.transport.rank:
+        side = "destination" if what.endswith("send") else "source"
+        raise ArgumentError(f"Invalid {side} rank: {side} rank should not be the same as the rank "
+                            "of the current process.")
+    return peer
+
+
+def send(tensor: Tensor, dst: int | None = None, group: ProcessGroup | None = None, tag: int = 0,
+         group_dst: int | None = None) -> None:
     """Send to one rank, which calls `recv`."""
-    the(group).transport.exchange({dst: _array(tensor, "send")}, {}, tag, "send")
+    g = the(group)
+    peer = _peer(g, dst, group_dst, "send")
+    g.transport.exchange({peer: _array(tensor, "send")}, {}, tag, "send")
 
 
-def recv(tensor: Tensor, src: int, group: ProcessGroup | None = None, tag: int = 0) -> int:
+def recv(tensor: Tensor, src: int | None = None, group: ProcessGroup | None = None, tag: int = 0,
+         group_src: int | None = None) -> int:
     """Fill `tensor` from one rank, which calls `send`; returns that rank."""
-    got = np.empty_like(_array(tensor, "recv"))
-    the(group).transport.exchange({}, {src: got}, tag, "recv")
+    g = the(group)
+    peer, got = _peer(g, src, group_src, "recv"), np.empty_like(_array(tensor, "recv"))
+    g.transport.exchange({}, {peer: got}, tag, "recv")
     _store(tensor, got, "recv")
-    return src
+    return peer
 
 
-def isend(tensor: Tensor, dst: int, group: ProcessGroup | None = None, tag: int = 0) -> Work:
+def isend(tensor: Tensor, dst: int | None = None, group: ProcessGroup | None = None, tag: int = 0,
+          group_dst: int | None = None) -> Work:
     """`send`, with a Work."""
-    send(tensor, dst, group, tag)
+    send(tensor, dst, group, tag, group_dst)
     return Work([tensor])
 
 
-def irecv(tensor: Tensor, src: int, group: ProcessGroup | None = None, tag: int = 0) -> Work:
+def irecv(tensor: Tensor, src: int | None = None, group: ProcessGroup | None = None, tag: int = 0,
+          group_src: int | None = None) -> Work:
     """`recv`, with a Work."""
-    recv(tensor, src, group, tag)
+    recv(tensor, src, group, tag, group_src)
     return Work([tensor])
 
 
@@ -358,10 +384,12 @@ def all_gather_object(object_list: list[Any], obj: Any, group: ProcessGroup | No
     object_list[:] = [pickle.loads(p[:n].tobytes()) for p, n in zip(parts, sizes, strict=True)]
 
 
-def broadcast_object_list(object_list: list[Any], src: int = 0, group: ProcessGroup | None = None,
-                          device: Any = None) -> None:
-    """The objects of rank `src`, pickled, on all ranks."""
+def broadcast_object_list(object_list: list[Any], src: int | None = None,
+                          group: ProcessGroup | None = None, device: Any = None,
+                          group_src: int | None = None) -> None:
+    """The objects of rank `src` (0), pickled, on all ranks."""
     g = the(group)
+    src = place_of(g, src, group_src, "broadcast_object_list", 0)
     place = g.place(src, "broadcast_object_list")
     mine = pickle.dumps(list(object_list)) if g.transport.rank == src else b""
     with g.lock:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlparse
 
-from adjoint.base.errors import ArgumentError, NotSupported
+from adjoint.base.errors import ArgumentError, AssertedError, NotSupported
 from adjoint.distributed.transport import DistributedError, Mpi, Sockets, Transport
 
 default_pg_timeout = timedelta(minutes=30)
@@ -102,9 +102,7 @@ def is_torchelastic_launched() -> bool:
 def _port_by_file(path: Path, rank: int, seconds: float) -> int:
     """A free port of this machine that rank 0 chose and left in the file `path`."""
     if rank == 0:
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = int(free.getsockname()[1])
+        port = _free_port("127.0.0.1")
         draft = path.with_name(f"{path.name}.{os.getpid()}")
         draft.write_text(str(port))
         draft.replace(path)
@@ -116,6 +114,23 @@ def _port_by_file(path: Path, rank: int, seconds: float) -> int:
                                    f"{seconds:g} s")
         time.sleep(0.01)
     return int(path.read_text())
+
+
+def _free_port(host: str) -> int:
+    with socket.socket() as free:
+        free.bind((host, 0))
+        return int(free.getsockname()[1])
+
+
+def _by_store(store: Any, rank: int, world_size: int) -> tuple[str, int, int, int]:
+    """(host, port, rank, size); rank 0 leaves the port in the store."""
+    if world_size < 1 or rank < 0:
+        raise AssertedError("world_size must be positive if using store" if world_size < 1 else
+                            "rank must be non-negative if using store")
+    host = getattr(store, "host", "127.0.0.1")
+    if rank == 0:
+        store.set("default_pg/port", str(_free_port(host)))
+    return host, int(store.get("default_pg/port")), rank, world_size
 
 
 def _rendezvous(init_method: str | None, rank: int, world_size: int,
@@ -157,24 +172,26 @@ def init_process_group(backend: str | None = None, init_method: str | None = Non
     """Join the other processes; returns when all have come.
 
     backend      "gloo" (TCP; the default) or "mpi" (mpi4py). "nccl" is refused: no CUDA here
+    store        through which the ranks find each other, with rank and world_size
     init_method  "env://" or "tcp://host:port"; rank 0 listens there. "file:///path": a file that
                  does not exist yet, through which the processes of one machine find each other
     timeout      seconds or timedelta, for joining and for every collective (default 30 minutes)
     """
     global _world
     if _world is not None:
-        raise DistributedError("trying to initialize the default process group twice!")
+        raise ArgumentError("trying to initialize the default process group twice!")
     name = (backend or "gloo").lower().split(",")[0].split(":")[-1]
     if name == "nccl":
         raise NotSupported("backend 'nccl' needs CUDA devices; use backend='gloo'")
     if name not in ("gloo", "mpi"):
         raise ArgumentError(f"Unknown backend {backend!r}: gloo or mpi")
-    if store is not None:
-        raise NotSupported("init_process_group: give an init_method instead of a store")
+    if store is not None and init_method is not None:
+        raise AssertedError("Cannot specify both init_method and store.")
     given = default_pg_timeout if timeout is None else timeout
     seconds = given.total_seconds() if isinstance(given, timedelta) else float(given)
     transport: Transport = Mpi() if name == "mpi" else Sockets(
-        *_rendezvous(init_method, rank, world_size, seconds), seconds)
+        *(_rendezvous(init_method, rank, world_size, seconds) if store is None
+          else _by_store(store, rank, world_size)), seconds)
     if (init_method or "").startswith("file:") and transport.rank == 0:      # all have come
         Path(unquote(urlparse(init_method or "").path)).unlink(missing_ok=True)
     _world = GroupMember.WORLD = ProcessGroup(transport, list(range(transport.size)), name)
@@ -255,6 +272,23 @@ def get_node_local_rank(fallback_rank: int | None = None) -> int:
             "`get_node_local_rank` to work, assuming you are not running in a multi-device context "
             "and want the code to run locally instead.")
     return int(fallback_rank)
+
+
+def place_of(g: ProcessGroup, rank: int | None, place: int | None, what: str,
+             default: int | None = None) -> int:
+    """The rank of the world that a collective is told: by that rank, or by its place in the
+    group."""
+    if place is not None:
+        if rank is not None:
+            raise ArgumentError("Can't specify both group_rank and global_rank")
+        if not 0 <= place < g.size():
+            raise ArgumentError(f"{what}: a group of {g.size()} has no place {place}")
+        return g.ranks[place]
+    chosen = default if rank is None else rank
+    if chosen is None:
+        raise ArgumentError("Must specify global_rank or group_rank")
+    g.place(chosen, what)
+    return chosen
 
 
 def new_group(ranks: list[int] | None = None, timeout: Any = None, backend: str | None = None,

@@ -18,12 +18,13 @@ from adjoint.distributed.collectives import (
     Work,
     _array,
     _count,
+    _peer,
     _store,
     gather_all,
     irecv,
     isend,
 )
-from adjoint.distributed.group import ProcessGroup, the
+from adjoint.distributed.group import ProcessGroup, place_of, the
 
 
 def _give(g: ProcessGroup, objects: Mapping[int, Any], what: str) -> None:
@@ -42,11 +43,12 @@ def _take(g: ProcessGroup, ranks: Iterable[int], what: str) -> dict[int, Any]:
     return {r: pickle.loads(d.tobytes()) for r, d in data.items()}
 
 
-def gather_object(obj: Any, object_gather_list: list[Any] | None = None, dst: int = 0,
-                  group: ProcessGroup | None = None) -> None:
-    """Everybody's object, pickled, in the list of rank `dst`."""
+def gather_object(obj: Any, object_gather_list: list[Any] | None = None,
+                  dst: int | None = None, group: ProcessGroup | None = None,
+                  group_dst: int | None = None) -> None:
+    """Everybody's object, pickled, in the list of rank `dst` (0)."""
     g = the(group)
-    g.place(dst, "gather_object")
+    dst = place_of(g, dst, group_dst, "gather_object", 0)
     if (g.transport.rank == dst) != (object_gather_list is not None):
         raise ArgumentError(
             "Argument ``gather_list`` must be specified on destination rank." if
@@ -63,11 +65,13 @@ def gather_object(obj: Any, object_gather_list: list[Any] | None = None, dst: in
 
 
 def scatter_object_list(scatter_object_output_list: list[Any],
-                        scatter_object_input_list: Sequence[Any] | None = None, src: int = 0,
-                        group: ProcessGroup | None = None) -> None:
-    """One object of rank `src`'s list for each rank, pickled: the first of its output list."""
+                        scatter_object_input_list: Sequence[Any] | None = None,
+                        src: int | None = None, group: ProcessGroup | None = None,
+                        group_src: int | None = None) -> None:
+    """One object of the list of rank `src` (0) for each rank, pickled: the first of its output
+    list."""
     g = the(group)
-    g.place(src, "scatter_object_list")
+    src = place_of(g, src, group_src, "scatter_object_list", 0)
     if not isinstance(scatter_object_output_list, list) or not scatter_object_output_list:
         raise ArgumentError("Expected argument scatter_object_output_list to be a list of size at "
                             "least 1.")
@@ -84,34 +88,28 @@ def scatter_object_list(scatter_object_output_list: list[Any],
         scatter_object_output_list[0] = own
 
 
-def _other(g: ProcessGroup, rank: int, what: str) -> None:
-    g.place(rank, what)
-    if rank == g.transport.rank:
-        side = "destination" if what == "send_object_list" else "source"
-        raise ArgumentError(f"Invalid {side} rank: {side} rank should not be the same as the rank "
-                            "of the current process.")
-
-
-def send_object_list(object_list: Sequence[Any], dst: int, group: ProcessGroup | None = None,
-                     device: Any = None) -> None:
+def send_object_list(object_list: Sequence[Any], dst: int | None = None,
+                     group: ProcessGroup | None = None, device: Any = None,
+                     group_dst: int | None = None, use_batch: bool = False) -> None:
     """Send objects, pickled, to one rank, which calls `recv_object_list`."""
     g = the(group)
-    _other(g, dst, "send_object_list")
-    _give(g, {dst: list(object_list)}, "send_object_list")
+    peer = _peer(g, dst, group_dst, "send")
+    _give(g, {peer: list(object_list)}, "send_object_list")
 
 
-def recv_object_list(object_list: list[Any], src: int, group: ProcessGroup | None = None,
-                     device: Any = None) -> int:
+def recv_object_list(object_list: list[Any], src: int | None = None,
+                     group: ProcessGroup | None = None, device: Any = None,
+                     group_src: int | None = None, use_batch: bool = False) -> int:
     """Fill the list with as many objects of rank `src`, which calls `send_object_list`; returns
     that rank."""
     g = the(group)
-    _other(g, src, "recv_object_list")
-    got = _take(g, [src], "recv_object_list")[src]
+    peer = _peer(g, src, group_src, "recv")
+    got = _take(g, [peer], "recv_object_list")[peer]
     if len(got) != len(object_list):
-        raise ArgumentError(f"recv_object_list: rank {src} sent {len(got)} objects, the list has "
+        raise ArgumentError(f"recv_object_list: rank {peer} sent {len(got)} objects, the list has "
                             f"{len(object_list)}")
     object_list[:] = got
-    return src
+    return peer
 
 
 class P2POp:
