@@ -49,6 +49,10 @@ RENAMED = {
     "torch._dynamo._trace_wrapped_higher_order_op": "adjoint._dynamo",
     **{f"torch._higher_order_ops.{name}": "adjoint._higher_order_ops" for name in (
         "associative_scan", "cond", "map", "scan", "while_loop")},
+    **{f"torch.utils.{name}": "adjoint.utils._small" for name in (
+        "_dtype_abbrs", "_exposed_in", "_functools", "_import_utils", "_ordered_set", "_stats",
+        "_thunk", "_triton", "_typing_utils", "cpp_backtrace", "data.backward_compatibility",
+        "file_baton")},
     "torchvision.datasets.folder": "adjoint.vision.folders",
     "torchvision.datasets.vision": "adjoint.vision.folders",
     "torchvision.datasets.mnist": "adjoint.vision.datasets",

@@ -187,9 +187,6 @@ _PROMOTION = SimpleNamespace(elementwise_dtypes=elementwise_dtypes,
 _DTYPES = ("float8_e4m3fn float8_e4m3fnuz float8_e5m2 float8_e5m2fnuz float8_e8m0fnu"
            " float4_e2m1fn_x2 complex32 qint8 quint8 qint32 quint4x2 quint2x4").split()
 ABSENT_DTYPES = {name: AbsentDType(name, np.uint8) for name in _DTYPES}
-_SHORT = {getattr(dt, name): short for name, short in (pair.split("=") for pair in (
-    "float64=f64 float32=f32 float16=f16 bfloat16=bf16 complex64=c64 complex128=c128 int64=i64"
-    " int32=i32 int16=i16 int8=i8 uint8=u8 uint16=u16 uint32=u32 uint64=u64 bool_=b8").split())}
 _SCHEMES = "per_tensor_affine per_channel_affine per_tensor_symmetric per_channel_symmetric".split()
 _CLASSES = ("ScriptDict", "ScriptList", "ScriptFunction", "ScriptMethod", "ScriptModule")
 
@@ -252,14 +249,12 @@ ANSWERS: dict[str, dict[str, Any]] = {
     "distributed.tensor": {"DTensor": kind("DTensor")},
     "masked": {"_input_mask": _input_mask, "_output_mask": _output_mask},
     "nn": {name: kind(name) for name in ("LinearCrossEntropyLoss", "LinearCrossEntropyOptions")},
-    "nn._reduction": {"get_enum": ["none", "mean", "sum"].index},
     "onnx": {"register_custom_op_symbolic": Absent("ONNX"),
              "unregister_custom_op_symbolic": Absent("ONNX")},
     "overrides": {"enable_reentrant_dispatch": nullcontext},
     "types": {"_TensorOrTensors": Tensor | Sequence[Tensor]},
     "utils.deterministic": {"fill_uninitialized_memory": True},
     "utils.cpp_extension": {"ROCM_HOME": None, "CUDA_HOME": None},
-    "utils._dtype_abbrs": {"dtype_abbrs": _SHORT},
     "utils._foreach_utils": {"_get_foreach_kernels_supported_devices": list},
     "utils._mode_utils": {"no_dispatch": nullcontext},
 }

@@ -11,6 +11,7 @@ from typing import Any
 from adjoint.base.errors import ShapeError
 from adjoint.core.tensor import Tensor
 from adjoint.nn import _core
+from adjoint.nn.modules import batchnorm, conv, instancenorm, linear
 from adjoint.nn.modules._check import IntOrInts, rank, tensor_input
 from adjoint.nn.modules.batchnorm import BatchNorm1d, BatchNorm2d, BatchNorm3d, _NormBase
 from adjoint.nn.modules.conv import (
@@ -297,3 +298,8 @@ class LazyInstanceNorm3d(_LazyNorm, InstanceNorm3d):
 
     cls_to_become = InstanceNorm3d
     _channel_axis = None
+
+
+for _file, _names in ((batchnorm, "BatchNorm"), (conv, "Conv"), (instancenorm, "InstanceNorm"),
+                      (linear, "Linear")):              # where PyTorch has them
+    vars(_file).update({n: c for n, c in list(globals().items()) if n.startswith("Lazy" + _names)})
