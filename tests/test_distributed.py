@@ -21,6 +21,8 @@ import pytest
 import adjoint as ad
 from adjoint.distributed import DistributedError
 from adjoint.distributed import collectives as c
+from adjoint.distributed.algorithms.ddp_comm_hooks import default_hooks as hooks
+from adjoint.distributed.algorithms.ddp_comm_hooks.debugging_hooks import noop_hook
 from adjoint.distributed.group import ProcessGroup, _by_store, _port_by_file
 from adjoint.distributed.transport import Sockets
 
@@ -522,3 +524,40 @@ def test_roots_by_their_place_in_a_group(tmp_path: Path) -> None:
         assert x.tolist() == [0.0, 1.0, 2.0]
     finally:
         dist.destroy_process_group()
+
+
+def test_hooks_say_what_becomes_of_gradients() -> None:
+    """Two ranks: the mean by every hook, what a hook of one's own makes, one hook alone."""
+    def body(g: ProcessGroup) -> Any:
+        found: list[Any] = []
+        made = [None, hooks.allreduce_hook, hooks.fp16_compress_hook, hooks.bf16_compress_hook,
+                hooks.fp16_compress_wrapper(hooks.allreduce_hook), noop_hook]
+        for hook in made:
+            net = ad.nn.Linear(2, 1)
+            ddp = ad.nn.parallel.DistributedDataParallel(net, process_group=g)
+            if hook is not None:
+                ddp.register_comm_hook(g, hook)
+            ddp(ad.full((1, 2), float(g.rank() + 1))).sum().backward()
+            found.append((net.weight.grad.tolist(), net.weight.grad.dtype == ad.float32))
+        seen: list[Any] = []
+
+        def mine(state: str, bucket: ad.distributed.GradBucket) -> ad.futures.Future:
+            seen.append((state, bucket.index(), bucket.is_last(), len(bucket.parameters()),
+                         [list(part.shape) for part in bucket.gradients()]))
+            future = ad.futures.Future()
+            future.set_result(bucket.buffer() * 5)
+            return future
+        net = ad.nn.Linear(2, 1)
+        ddp = ad.nn.parallel.DistributedDataParallel(net, process_group=g)
+        ddp.register_comm_hook("state", mine)
+        with ddp.no_sync():
+            ddp(ad.ones(1, 2)).sum().backward()
+        ddp(ad.ones(1, 2)).sum().backward()
+        for hook, said in ((mine, "only be called once"), (3, "must be callable")):
+            with pytest.raises((RuntimeError, TypeError), match=said):
+                ddp.register_comm_hook(None, hook)
+        return found, net.weight.grad.tolist(), seen
+    for rank, (found, grad, seen) in enumerate(each(2, body)):
+        mean = ([[1.5, 1.5]], True)
+        assert found == [mean] * 5 + [([[rank + 1.0, rank + 1.0]], True)]
+        assert grad == [[10.0, 10.0]] and seen == [("state", 0, True, 2, [[1, 2], [1]])]

@@ -74,7 +74,12 @@ RENAMED = {
 # of, and making one, or calling it as the function that it may be, raises.
 ABSENT = ("ao", "classes", "export", "package", "quantization")   # attributes of `torch`
 KINDS = (*(f"torch.distributed.{name}" for name in (
-    "_composable", "_functional_collectives", "_shard", "_tensor.experimental", "algorithms",
+    "_composable", "_functional_collectives", "_shard", "_tensor.experimental",
+    *(f"algorithms.{part}" for part in (
+        "_checkpoint", "_comm_hooks", "_optimizer_overlap", "_quantization", "join",
+        "model_averaging", *(f"ddp_comm_hooks.{kind}" for kind in (
+            "ddp_zero_hook", "mixed_precision_hooks", "optimizer_overlap_hooks",
+            "post_localSGD_hook", "powerSGD_hook", "quantization_hooks")))),
     "autograd", "checkpoint", "device_mesh", "fsdp", "launcher", "nn", "pipelining",
     "tensor._utils", "tensor.experimental", "tensor.parallel")),
     *(f"torch.{name}" for name in (

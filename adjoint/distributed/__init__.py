@@ -9,6 +9,7 @@ import importlib as _importlib
 from typing import Any as _Any
 
 from adjoint.base.errors import missing as _missing
+from adjoint.distributed.bucket import GradBucket as GradBucket
 from adjoint.distributed.collectives import ReduceOp as ReduceOp
 from adjoint.distributed.collectives import Work as Work
 from adjoint.distributed.collectives import all_gather as all_gather

@@ -13,6 +13,8 @@ import time
 from collections.abc import Mapping
 from typing import Any, Protocol
 
+import numpy as np
+
 from adjoint.base.errors import AdjointError, NotSupported
 
 _HEAD = struct.Struct("<QQ")        # payload bytes, tag
@@ -37,11 +39,18 @@ class Transport(Protocol):
         """Leave the group."""
 
 
+def _octets(buffer: Any) -> memoryview:
+    """The memory of a contiguous array of any dtype, or of another buffer, as bytes."""
+    if isinstance(buffer, np.ndarray):
+        return buffer.reshape(-1).view(np.uint8).data
+    return memoryview(buffer).cast("B")
+
+
 class _Stream:
     """One direction of one connection during an exchange."""
 
     def __init__(self, peer: int, head: bytearray, body: Any) -> None:
-        self.peer, self.head, self.body = peer, memoryview(head), memoryview(body).cast("B")
+        self.peer, self.head, self.body = peer, memoryview(head), _octets(body)
         self.done = 0
 
     @property
@@ -129,7 +138,7 @@ class Sockets:
     def exchange(self, sends: Mapping[int, Any], receives: Mapping[int, Any], tag: int = 0,
                  what: str = "exchange") -> None:
         """See `Transport`; no order among the peers, so that no two ranks can block each other."""
-        out = {p: _Stream(p, bytearray(_HEAD.pack(memoryview(b).nbytes, tag)), b)
+        out = {p: _Stream(p, bytearray(_HEAD.pack(_octets(b).nbytes, tag)), b)
                for p, b in sends.items()}
         into = {p: _Stream(p, bytearray(_HEAD.size), b) for p, b in receives.items()}
         deadline = time.monotonic() + self.timeout
@@ -254,8 +263,8 @@ class Mpi:
     def exchange(self, sends: Mapping[int, Any], receives: Mapping[int, Any], tag: int = 0,
                  what: str = "exchange") -> None:
         """See `Transport`."""
-        waits = [self._world.Irecv(memoryview(b).cast("B"), p, tag) for p, b in receives.items()]
-        waits += [self._world.Isend(memoryview(b).cast("B"), p, tag) for p, b in sends.items()]
+        waits = [self._world.Irecv(_octets(b), p, tag) for p, b in receives.items()]
+        waits += [self._world.Isend(_octets(b), p, tag) for p, b in sends.items()]
         self._mpi.Request.Waitall(waits)
 
     def close(self) -> None:

@@ -1,7 +1,7 @@
 """DistributedDataParallel: one copy of a module per process, gradients averaged over them all."""
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -9,9 +9,10 @@ import numpy as np
 
 from adjoint import distributed
 from adjoint.autograd.engine import queue_callback
-from adjoint.autograd.modes import is_grad_enabled
-from adjoint.base.errors import ArgumentError
+from adjoint.autograd.modes import is_grad_enabled, no_grad
+from adjoint.base.errors import ArgumentError, StructureError
 from adjoint.core.tensor import wrap
+from adjoint.distributed.bucket import GradBucket
 from adjoint.distributed.collectives import average, reduce_all
 from adjoint.distributed.group import the
 from adjoint.nn.modules.module import Module
@@ -42,7 +43,10 @@ class DistributedDataParallel(Module):
         self.process_group = the(process_group)
         self.module, self.dim, self.broadcast_buffers = module, dim, broadcast_buffers
         self.require_backward_grad_sync = self.require_forward_param_sync = True
-        self._queued = False
+        self._queued, self._hook = False, None
+        self.device_ids = self.output_device = None
+        self.find_unused_parameters, self.static_graph = find_unused_parameters, static_graph
+        self.gradient_as_bucket_view = gradient_as_bucket_view
         wanted = [p for p in module.parameters() if p.requires_grad]
         if not wanted:
             raise ArgumentError("DistributedDataParallel is not needed when a module doesn't have "
@@ -71,8 +75,30 @@ class DistributedDataParallel(Module):
         for p, there, anywhere in zip(wanted, have, some, strict=True):
             if anywhere and not there:
                 p.grad = wrap(np.zeros_like(p.array))
-        average([p.grad for p, anywhere in zip(wanted, some, strict=True) if anywhere],
-                self.process_group)
+        made = [p for p, anywhere in zip(wanted, some, strict=True) if anywhere]
+        if self._hook is None:
+            average([p.grad for p in made], self.process_group)
+        else:
+            self._by_hook(made)
+
+    def _by_hook(self, made: list[Any]) -> None:
+        state, hook = self.__dict__["_hook"]
+        kinds = list(dict.fromkeys(p.grad.dtype for p in made))
+        for i, kind in enumerate(kinds):
+            bucket = GradBucket(i, i == len(kinds) - 1, [p for p in made if p.grad.dtype == kind])
+            with no_grad():
+                found = hook(state, bucket).wait()
+            bucket.put(found[0] if isinstance(found, (list, tuple)) else found)
+
+    def register_comm_hook(self, state: Any, hook: Callable[[Any, GradBucket], Any]) -> None:
+        """Let `hook(state, bucket)` do what is done with the gradients, in place of their mean: a
+        Future of the vector that they become. There is a bucket for each dtype."""
+        if not callable(hook):
+            raise TypeError("Communication hook must be callable.")
+        if self._hook is not None:
+            raise StructureError("register_comm_hook or register_builtin_comm_hook can only be "
+                                 "called once.")
+        self.__dict__["_hook"] = (state, hook)
 
     @contextmanager
     def no_sync(self) -> Iterator[None]:

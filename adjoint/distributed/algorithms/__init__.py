@@ -1,0 +1,1 @@
+"""What data parallel training does with its gradients."""
