@@ -561,3 +561,32 @@ def test_hooks_say_what_becomes_of_gradients() -> None:
         mean = ([[1.5, 1.5]], True)
         assert found == [mean] * 5 + [([[rank + 1.0, rank + 1.0]], True)]
         assert grad == [[10.0, 10.0]] and seen == [("state", 0, True, 2, [[1, 2], [1]])]
+
+
+def test_ranks_as_a_grid(monkeypatch: pytest.MonkeyPatch) -> None:
+    from adjoint.distributed import device_mesh
+    world = ProcessGroup(Sockets("", 0, 4, 1, 1), list(range(6)), "gloo")
+    monkeypatch.setattr(sys.modules["adjoint.distributed.group"], "_world", world)
+    grid = device_mesh.init_device_mesh("cpu", (2, 3), mesh_dim_names=("data", "model"))
+    assert (grid.ndim, grid.shape, grid.size(), grid.size(1)) == (2, (2, 3), 6, 3)
+    assert grid.mesh.tolist() == [[0, 1, 2], [3, 4, 5]] and grid.get_rank() == 4
+    assert grid.get_coordinate() == (1, 1) and grid.get_local_rank("model") == 1
+    assert grid.get_group("data").ranks == [1, 4] and grid.get_group(1).ranks == [3, 4, 5]
+    assert grid["model"].mesh.tolist() == [3, 4, 5] and grid["model"].get_local_rank() == 1
+    assert grid["model", "data"].mesh.tolist() == [[0, 3], [1, 4], [2, 5]]
+    assert grid["model", "data"].get_group("data") is grid.get_group("data")
+    assert repr(grid["data"]) == "DeviceMesh((data=2), 'cpu')"
+    assert grid == device_mesh.DeviceMesh("cpu", grid.mesh, mesh_dim_names=("data", "model"))
+    assert device_mesh.DeviceMesh("cpu", [0, 1]).get_coordinate() is None
+    line = device_mesh.DeviceMesh.from_group(grid.get_group("data"), "cpu")
+    assert line.mesh.tolist() == [1, 4] and line.get_group() is grid.get_group("data")
+    for kind, call in (
+            (RuntimeError, lambda: device_mesh.init_device_mesh("cpu", (7,))),
+            (RuntimeError, lambda: device_mesh.init_device_mesh("cpu", (6,), mesh_dim_names="ab")),
+            (RuntimeError, lambda: device_mesh.init_device_mesh("cpu", (6, 1),
+                                                                mesh_dim_names=("a", "a"))),
+            (RuntimeError, lambda: device_mesh.init_device_mesh("cpu:0", (6,))),
+            (RuntimeError, grid.get_local_rank), (KeyError, lambda: grid["none"]),
+            (KeyError, lambda: grid.get_group("none"))):
+        with pytest.raises(kind):
+            call()

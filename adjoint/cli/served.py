@@ -80,7 +80,7 @@ KINDS = (*(f"torch.distributed.{name}" for name in (
         "model_averaging", *(f"ddp_comm_hooks.{kind}" for kind in (
             "ddp_zero_hook", "mixed_precision_hooks", "optimizer_overlap_hooks",
             "post_localSGD_hook", "powerSGD_hook", "quantization_hooks")))),
-    "autograd", "checkpoint", "device_mesh", "fsdp", "launcher", "nn", "pipelining",
+    "autograd", "checkpoint", "fsdp", "launcher", "nn", "pipelining",
     "tensor._utils", "tensor.experimental", "tensor.parallel")),
     *(f"torch.{name}" for name in (
         *ABSENT, "_guards", "cuda.profiler", "fx.experimental.symbolic_shapes",

@@ -30,12 +30,15 @@ from adjoint.distributed.collectives import reduce_scatter as reduce_scatter
 from adjoint.distributed.collectives import reduce_scatter_tensor as reduce_scatter_tensor
 from adjoint.distributed.collectives import scatter as scatter
 from adjoint.distributed.collectives import send as send
+from adjoint.distributed.device_mesh import DeviceMesh as DeviceMesh
+from adjoint.distributed.device_mesh import init_device_mesh as init_device_mesh
 from adjoint.distributed.group import Backend as Backend
 from adjoint.distributed.group import GroupMember as GroupMember
 from adjoint.distributed.group import ProcessGroup as ProcessGroup
 from adjoint.distributed.group import default_pg_timeout as default_pg_timeout
 from adjoint.distributed.group import destroy_process_group as destroy_process_group
 from adjoint.distributed.group import get_backend as get_backend
+from adjoint.distributed.group import get_backend_config as get_backend_config
 from adjoint.distributed.group import (
     get_default_backend_for_device as get_default_backend_for_device,
 )

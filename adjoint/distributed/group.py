@@ -253,6 +253,11 @@ def get_backend(group: ProcessGroup | None = None) -> str:
     return the(group).backend
 
 
+def get_backend_config(group: ProcessGroup | None = None) -> str:
+    """The back-end of each kind of device: "cpu:gloo"."""
+    return f"cpu:{the(group).backend}"
+
+
 def get_default_backend_for_device(device: Any) -> str:
     """ "gloo", for the cpu."""
     kind = str(getattr(device, "type", device)).split(":")[0]
