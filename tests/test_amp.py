@@ -501,3 +501,23 @@ def test_a_context_that_is_off_says_its_dtype() -> None:
             assert (ad.ones(2, 2) @ ad.ones(2, 2)).dtype == (
                 dtype if dtype == ad.bfloat16 else ad.float32)
     assert ad.get_autocast_dtype("cpu") == ad.bfloat16
+
+
+def test_what_a_scaler_has_seen() -> None:
+    w = ad.nn.Parameter(ad.ones(2))
+    rule, scaler = ad.optim.SGD([w], lr=0.1), ad.amp.GradScaler("cpu", init_scale=4.0)
+    scaler.scale(w.sum()).backward()
+    assert scaler._found_inf_per_device(rule) == {}
+    scaler.unscale_(rule)
+    assert [v.item() for v in scaler._found_inf_per_device(rule).values()] == [0.0]
+    w.grad[0] = float("inf")
+    assert [v.item() for v in scaler._check_inf_per_device(rule).values()] == [1.0]
+    scaler.step(rule)
+    scaler.update()
+    assert w.tolist() == [1.0, 1.0] and scaler.get_scale() == 2.0
+
+
+@pytest.mark.parametrize("decorate", [ad.amp.custom_fwd, ad.amp.custom_bwd])
+def test_a_device_is_named_by_a_string(decorate: object) -> None:
+    with pytest.raises(ValueError, match="Expected `device_type` of type `str`"):
+        decorate(device_type=3)

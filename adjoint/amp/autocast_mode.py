@@ -42,8 +42,7 @@ class autocast:
 
     def __init__(self, device_type: str = "cpu", dtype: Any = None, enabled: bool = True,
                  cache_enabled: bool | None = None) -> None:
-        if not isinstance(device_type, str):
-            raise ArgumentError(f"Expected `device_type` of type `str`, got: `{type(device_type)}`")
+        _named(device_type)
         self.device = device(device_type).type
         self.fast_dtype = _dtype(dtype) if dtype is not None else get_autocast_dtype(self.device)
         self.cache_enabled = is_autocast_cache_enabled() if cache_enabled is None else cache_enabled
@@ -128,12 +127,19 @@ def is_autocast_cache_enabled() -> bool:
     return core.keeping.get() if settings is None else settings.held is not None
 
 
+def _named(device_type: Any) -> None:
+    if not isinstance(device_type, str):
+        raise ArgumentError("Expected `device_type` of type `str`, got: "
+                            f"`{type(device_type)}`")
+
+
 def custom_fwd(fwd: Any = None, *, device_type: str = "cpu", cast_inputs: Any = None) -> Any:
     """Decorate `forward` of an `autograd.Function` so that `custom_bwd` can use its autocast state.
 
     With `cast_inputs`, floating tensors are cast to that dtype and `forward` runs with autocast
     off; outside of autocast it has no effect.
     """
+    _named(device_type)
     if fwd is None:
         return functools.partial(custom_fwd, device_type=device_type, cast_inputs=cast_inputs)
 
@@ -153,6 +159,7 @@ def custom_fwd(fwd: Any = None, *, device_type: str = "cpu", cast_inputs: Any = 
 
 def custom_bwd(bwd: Any = None, *, device_type: str = "cpu") -> Any:
     """Decorate `backward` of an `autograd.Function`: it runs with the autocast of its forward."""
+    _named(device_type)
     if bwd is None:
         return functools.partial(custom_bwd, device_type=device_type)
 

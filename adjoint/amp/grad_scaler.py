@@ -111,6 +111,20 @@ class GradScaler:
         held.found_inf = _unscale(optimizer, np.float32(1.0 / float(self._scale.array)))
         held.stage = OptState.UNSCALED
 
+    def _found_inf_per_device(self, optimizer: Any) -> dict[Any, Tensor]:
+        """What `unscale_` has seen: 1 where a gradient is infinite or nan, by device."""
+        held = self._of.get(id(optimizer))
+        if held is None or held.found_inf is None:
+            return {}
+        return {device_of("cpu"): wrap(np.float32(held.found_inf).reshape(()))}
+
+    def _check_inf_per_device(self, optimizer: Any) -> dict[Any, Tensor]:
+        """Look for infinite and nan gradients, which are left as they are."""
+        self._held(optimizer).found_inf = not all(
+            finite((p.grad._values() if p.grad.is_sparse else p.grad).array)
+            for group in optimizer.param_groups for p in group["params"] if p.grad is not None)
+        return self._found_inf_per_device(optimizer)
+
     def step(self, optimizer: Any, *args: Any, **kwargs: Any) -> Any:
         """`optimizer.step(*args, **kwargs)` on unscaled gradients; skipped, and None returned, if
         one of them is infinite or nan. A closure is refused: it would compute new gradients."""

@@ -47,8 +47,9 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def main(argv: Sequence[str] | None = None) -> int:
-    """Start the processes and wait; the first that fails ends the others. Returns its code."""
+def main(argv: Sequence[str] | None = None, tell_rank: bool = False) -> int:
+    """Start the processes and wait; the first that fails ends the others. Returns its code. With
+    `tell_rank` the script is given `--local-rank=...` before its own arguments."""
     given = _parser().parse_args(argv)
     n = given.nproc_per_node
     host, _, at = given.rdzv_endpoint.partition(":")
@@ -70,7 +71,8 @@ def main(argv: Sequence[str] | None = None) -> int:
                "GROUP_RANK": str(given.node_rank), "GROUP_WORLD_SIZE": str(given.nnodes),
                "MASTER_ADDR": given.master_addr, "MASTER_PORT": str(port),
                "OMP_NUM_THREADS": threads, "ADJOINT_LAUNCHED": "1"}
-        processes.append(subprocess.Popen([*command, *given.args], env=env))
+        told = [f"--local-rank={local}"] if tell_rank else []
+        processes.append(subprocess.Popen([*command, *told, *given.args], env=env))
     return _wait(processes)
 
 

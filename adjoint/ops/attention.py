@@ -428,7 +428,8 @@ def scaled_dot_product_attention(query: Any, key: Any, value: Any, attn_mask: An
         raise ArgumentError("scaled_dot_product_attention: Explicit attn_mask should not be set "
                             "when is_causal=True")
     if not 0.0 <= dropout_p <= 1.0:
-        raise ArgumentError(f"dropout_p must lie in [0, 1], got {dropout_p}")
+        raise ArgumentError("dropout probability has to be between 0 and 1, but got "
+                            f"{dropout_p}")
     q, k, v = query, key, value
     if enable_gqa and not (tuple(k.shape[:-2]) == tuple(v.shape[:-2])
                            and tuple(q.shape[:-3]) == tuple(k.shape[:-3])):
