@@ -33,15 +33,30 @@ class Constraint:
 
 
 class _Dependent(Constraint):
-    """Depends on other parameters, so that it cannot be checked alone."""
+    """Depends on other parameters, so that it cannot be checked alone. Whether it is discrete, and
+    how many axes an event has, is known where it was said."""
 
-    def __init__(self, *, is_discrete: bool = False, event_dim: int = 0) -> None:
-        self.is_discrete, self.event_dim = is_discrete, event_dim
+    def __init__(self, *, is_discrete: bool | None = None, event_dim: int | None = None) -> None:
+        self._is_discrete, self._event_dim = is_discrete, event_dim
+
+    @property
+    def is_discrete(self) -> bool:  # type: ignore[override]  # of others it is an attribute
+        """Whether the values are whole numbers."""
+        if self._is_discrete is None:
+            raise NotImplementedError(".is_discrete cannot be determined statically")
+        return self._is_discrete
+
+    @property
+    def event_dim(self) -> int:  # type: ignore[override]  # the same
+        """How many axes are judged together."""
+        if self._event_dim is None:
+            raise NotImplementedError(".event_dim cannot be determined statically")
+        return self._event_dim
 
     def __call__(self, *, is_discrete: bool | None = None, event_dim: int | None = None) -> Any:
         return _Dependent(
-            is_discrete=self.is_discrete if is_discrete is None else is_discrete,
-            event_dim=self.event_dim if event_dim is None else event_dim)
+            is_discrete=self._is_discrete if is_discrete is None else is_discrete,
+            event_dim=self._event_dim if event_dim is None else event_dim)
 
     def check(self, value: Any) -> Any:
         raise ArgumentError("Cannot determine validity of dependent constraint")
@@ -55,13 +70,13 @@ def is_dependent(constraint: Any) -> bool:
 class dependent_property(property, _Dependent):
     """A property of a distribution that gives a constraint: its support, usually."""
 
-    def __init__(self, fn: Callable[..., Any] | None = None, *, is_discrete: bool = False,
-                 event_dim: int = 0) -> None:
+    def __init__(self, fn: Callable[..., Any] | None = None, *, is_discrete: bool | None = None,
+                 event_dim: int | None = None) -> None:
         super().__init__(fn)
-        self.is_discrete, self.event_dim = is_discrete, event_dim
+        self._is_discrete, self._event_dim = is_discrete, event_dim
 
     def __call__(self, fn: Callable[..., Any]) -> Any:  # type: ignore[override]  # decorator
-        return dependent_property(fn, is_discrete=self.is_discrete, event_dim=self.event_dim)
+        return dependent_property(fn, is_discrete=self._is_discrete, event_dim=self._event_dim)
 
 
 class _IndependentConstraint(Constraint):

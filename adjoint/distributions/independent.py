@@ -47,7 +47,7 @@ class Independent(Distribution):
     def has_enumerate_support(self) -> bool:
         return not self.reinterpreted_batch_ndims and self.base_dist.has_enumerate_support
 
-    @property
+    @constraints.dependent_property
     def support(self) -> Any:
         found = self.base_dist.support
         n = self.reinterpreted_batch_ndims

@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from adjoint.base.errors import missing
-from adjoint.core.modes import watchers
+from adjoint.core.modes import warn_as_pytorch, watchers
 from adjoint.core.tensor import Tensor
 from adjoint.ops import aten
 from adjoint.utils._python_dispatch import TorchDispatchMode
@@ -82,6 +82,14 @@ def matmul_flop(a_shape: Sequence[int], b_shape: Sequence[int], out_shape: Any =
                 **kwargs: Any) -> int:
     """Of a product with any batch axes: two per element of the result and term."""
     return 2 * math.prod(out_shape) * a_shape[-1]
+
+
+def _of_pytorch(packet: Any, args: Any) -> Any:
+    """The operator that PyTorch has in its place: a product with batch axes is `mm` where one side
+    has none, else `bmm`."""
+    if packet is not aten.packet("matmul"):
+        return packet
+    return aten.packet("mm" if min(len(_shape(a)) for a in args[:2]) <= 2 else "bmm")
 
 
 def conv_flop_count(x_shape: Sequence[int], w_shape: Sequence[int], out_shape: Sequence[int],
@@ -188,6 +196,8 @@ class FlopCounterMode(TorchDispatchMode):
     def __init__(self, mods: Any = None, depth: int = 2, display: bool = True,
                  custom_mapping: dict[Any, Any] | None = None) -> None:
         super().__init__()
+        if mods is not None:
+            warn_as_pytorch("mods argument is not needed anymore, you can stop passing it")
         self.depth, self.display = depth, display
         self.flop_registry = {**flop_registry, **(custom_mapping or {})}
         self.flop_counts: dict[str, dict[Any, int]] = {}
@@ -212,6 +222,7 @@ class FlopCounterMode(TorchDispatchMode):
         formula = self.flop_registry.get(packet)
         if formula is not None:
             count = formula(*args, **kwargs, out_val=out)
+            packet = _of_pytorch(packet, args)
             for name in {"Global", *self._where.here()}:
                 self.flop_counts[name][packet] += count
         return out
