@@ -5,7 +5,25 @@ import adjoint as ad
 import adjoint.nn.functional as F
 
 
-def test_bytes_are_weighed_in_float_and_rounded():
+@pytest.mark.parametrize("align", [False, True])
+@pytest.mark.parametrize("mode, antialias", [
+    ("bilinear", False), ("bilinear", True), ("bicubic", False), ("bicubic", True),
+    ("lanczos", True)])
+def test_bytes_are_rounded_after_every_axis(mode, antialias, align):
+    torch = pytest.importorskip("torch")
+    if mode == "lanczos" and align:
+        return
+    for channels in (1, 5):
+        image = torch.randint(0, 256, (2, channels, 12, 10), dtype=torch.uint8,
+                              generator=torch.Generator().manual_seed(channels))
+        for x in (image, (image > 128).to(torch.uint8) * 255):
+            for size in ((6, 6), (12, 20), (30, 31), (1, 1)):
+                how = dict(size=size, mode=mode, antialias=antialias, align_corners=align)
+                want = torch.nn.functional.interpolate(x, **how)
+                assert F.interpolate(ad.from_numpy(x.numpy()), **how).tolist() == want.tolist()
+
+
+def test_bytes_are_weighed_and_rounded():
     x = ad.tensor([[[[0, 255]]]], dtype=ad.uint8)
     out = F.interpolate(x, size=(1, 4), mode="bilinear")
     assert out.dtype == ad.uint8 and out.tolist() == [[[[0, 64, 191, 255]]]]

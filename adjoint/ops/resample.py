@@ -11,21 +11,18 @@ from typing import Any
 import numpy as np
 
 from adjoint.base.aval import Aval
-from adjoint.base.dtypes import F32
 from adjoint.base.errors import ArgumentError, NotSupported, ShapeError
 from adjoint.core.modes import warn
 from adjoint.core.op import op
 from adjoint.kernels.conv_numpy import per_dim
 from adjoint.kernels.conv_pool import local_product
 from adjoint.ops.api_common import (
-    cast_to,
     dtype_of,
     need,
     need_kernel,
 )
 from adjoint.ops.device import following
 from adjoint.ops.family import generated, through_float32
-from adjoint.ops.pointwise import clamp_op, round_op
 from adjoint.ops.public import typed
 
 Shape = tuple[int, ...]
@@ -166,6 +163,19 @@ def _gathered(x: Any, d: int, at: Any, n: int) -> Any:
     return out
 
 
+def _weighed_bytes(x: Any, d: int, axis: Axis, kind: str, align: bool, smooth: bool) -> Any:
+    """`_weighed` of bytes: weights rounded to 16 bits, the sums rounded to bytes again, so that
+    every axis rounds once."""
+    matrix, last = _matrix(axis, kind, align, smooth, np.dtype(np.float64)), x.ndim - 1
+    bits = 0
+    while bits < 22 and int(0.5 + matrix.max() * 2 ** (bits + 1)) < 1 << 15:
+        bits += 1
+    whole = np.trunc(matrix * 2**bits + np.copysign(0.5, matrix))
+    sums = local_product(np.moveaxis(x, d, last).astype(np.float64), whole)
+    rounded = np.floor((sums + 2.0 ** (bits - 1)) / 2.0**bits)
+    return np.moveaxis(np.clip(rounded, 0, 255).astype(np.uint8), last, d)
+
+
 MANY = 1024         # elements from which a kernel reads what there is to read
 
 
@@ -197,6 +207,8 @@ def _record(name: str, node: str, dims: int, kind: str, smooth: bool = False) ->
             if copies:
                 at = _nearest(axis, kind == "exact")
                 x = _gathered(x, d, at, n) if back else _read(x, d, at)
+            elif x.dtype == np.uint8:
+                x = _weighed_bytes(x, d, axis, kind, align, smooth)
             elif n != out or scale is not None or kind == "cubic":
                 x = _weighed(x, d, axis, kind, align, smooth, back)
         return given.copy() if x is given else np.ascontiguousarray(x)
@@ -339,8 +351,6 @@ def interpolate(input: Any, size: Any = None, scale_factor: Any = None, mode: st
         if held != np.uint8:
             raise NotSupported(f"interpolate: mode {mode} is not implemented for "
                                f"'{input.dtype}': weighted sums need floating numbers, or bytes")
-        weighed = record(cast_to(input, F32), axes=axes, align=bool(align_corners), back=False)
-        return cast_to(clamp_op(round_op(weighed), low=0.0, high=255.0), np.dtype(np.uint8))
     return record(input, axes=axes, align=bool(align_corners), back=False)
 
 
