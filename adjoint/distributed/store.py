@@ -5,7 +5,6 @@ is said once, in `_Table`. Reading a key waits for it, at most for the store's t
 """
 from __future__ import annotations
 
-import fcntl
 import os
 import socket
 import struct
@@ -13,7 +12,7 @@ import threading
 import time
 from collections.abc import Iterable, Sequence
 from datetime import timedelta
-from typing import Any
+from typing import IO, Any
 
 from adjoint.base.errors import ArgumentError, NotSupported
 from adjoint.distributed.transport import DistributedError
@@ -205,6 +204,16 @@ class HashStore(Store):
         return other
 
 
+def _alone(file: IO[bytes]) -> None:
+    """Wait until no other process has the file, until it is closed."""
+    try:
+        import fcntl
+    except ImportError as error:                    # Windows
+        raise NotSupported("FileStore needs the file locks of POSIX systems; TCPStore works "
+                           "everywhere") from error
+    fcntl.flock(file, fcntl.LOCK_EX)
+
+
 class FileStore(Store):
     """A table in a file, for the processes that see it. `world_size` is how many use it, where that
     is known."""
@@ -221,7 +230,7 @@ class FileStore(Store):
 
     def _ask(self, what: str, words: Words) -> list[bytes]:
         with open(self._path, "r+b") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)        # let go of with the file
+            _alone(file)
             held = _unpacked(file.read())
             before = dict(zip(held[::2], held[1::2], strict=True))
             table = _Table(dict(before))
