@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import math
 import random
@@ -121,10 +122,22 @@ def random_stages(n: int, seed: int) -> list[Stage]:
     return stages
 
 
+def with_gradients(stages: list[Stage]) -> list[Stage]:
+    """The same with scratch of its own where they save, and gradients of parameters."""
+    rng = random.Random(len(stages))
+    return [dataclasses.replace(s, saving_extra=rng.randint(0, 6), gradients=g,
+                                backward_extra=s.backward_extra + g)
+            for s in stages for g in [rng.randint(0, 5)]]
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_dynamic_program_equals_brute_force(seed: int) -> None:
     """All 1,806 schedules of a 7-stage chain, at every distinct peak."""
-    stages = random_stages(7, seed)
+    for stages in (random_stages(7, seed), with_gradients(random_stages(7, seed))):
+        equals_brute_force(stages)
+
+
+def equals_brute_force(stages: list[Stage]) -> None:
     runs = exhaustive(stages, 3)
     assert len(runs) == 1806
     for budget in sorted({peak for _, peak in runs}):

@@ -265,19 +265,62 @@ def _pull(call: _Call, places: Sequence[int], entries: dict[Any, Any],
     _entries(edges, args, since, ends, trail)
     if len(places) == len(sizes):
         _compare(call, trail)
-    levels = any([c.level for c in cts])
+    targets = [*[edge_of(a) if a._rg else None for a in args],
+               *[ends.get(e, edge) for e, edge in entries.items()]]
+    roots = [(ends.get(_node(e), e), c) for e, c in zip(edges, cts, strict=True)]
+    del outs, edges
+    return _arrived(roots, targets, create)
+
+
+def _arrived(roots: Sequence[tuple[Any, Any]], targets: Sequence[Any], create: bool = False
+             ) -> list[Any]:
+    """The cotangents that arrive at the edges `targets`, from `(edge, cotangent)` pairs."""
     capture: dict[Any, list[int]] = {}
-    for i, edge in enumerate([*[edge_of(a) if a._rg else None for a in args],
-                              *[ends.get(e, edge) for e, edge in entries.items()]]):
+    for i, edge in enumerate(targets):
         if edge is not None:
             capture.setdefault(edge, []).append(i)
-    roots = [(ends.get(_node(e), e), c if create or levels else c.array)
-             for e, c in zip(edges, cts, strict=True)]
-    del outs, edges
-    found = walk(roots, keep=create, create=create, capture=capture, accumulate=False,
-                 levels=levels and not create)
-    made = [found.get(i) for i in range(call.given + len(entries))]
+    levels = any([c.level for _, c in roots])
+    found = walk([(e, c if create or levels else c.array) for e, c in roots], keep=create,
+                 create=create, capture=capture, accumulate=False, levels=levels and not create)
+    made = [found.get(i) for i in range(len(targets))]
     return [c if c is None or isinstance(c, Tensor) else wrap(c) for c in made]
+
+
+class _Fresh(Function):
+    """A number whose backward makes cotangents of ones, which nobody else holds."""
+
+    @staticmethod
+    def forward(ctx: Any, *values: Any) -> Any:
+        """Keep what tells of the values."""
+        ctx.avals = [v.detach().to("meta") for v in values]
+        return wrap(np.zeros(()))
+
+    @staticmethod
+    def backward(ctx: Any, *grad_outputs: Any) -> Any:
+        """One for each element."""
+        return tuple([wrap(np.ones(a.shape, a.dtype)) for a in ctx.avals])
+
+
+def trial(outs: list[Any], args: Sequence[Any], since: int) -> dict[Any, int]:
+    """A backward pass from cotangents of ones that nobody else hears of, through what was made
+    from number `since` on: the bytes of what arrives at what is older, by edge. `args` are leaves,
+    and not among that. `outs` is emptied: what nobody else holds of it goes once it was read."""
+    root = edge_of(_Fresh.apply(*outs))
+    outs.clear()
+    entries = _entries([root], args, since, {}, [])
+    leaves = {e: _leaf(_stand_in(edge)) for e, edge in entries.items() if not _direct(edge)}
+    ends = {e: edge_of(t) for e, t in leaves.items()}
+    _entries([root], args, since, ends, [])
+    targets = [*[edge_of(a) if a._rg else None for a in args],
+               *[ends.get(e, edge) for e, edge in entries.items()]]
+    found = _arrived([(root, wrap(np.ones(())))], targets)
+    return {e: 0 if c is None else c.array.nbytes
+            for e, c in zip(entries, found[len(args):], strict=True)}
+
+
+def passing() -> contextlib.AbstractContextManager[Any]:
+    """Where functions run as in the first run of a segment: nothing is kept for backward."""
+    return _Passing()
 
 
 def _compare(call: _Call, trail: list[_Step]) -> None:

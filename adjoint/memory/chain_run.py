@@ -5,19 +5,25 @@ segment that runs without saving and runs again, by a schedule of its own, when 
 """
 from __future__ import annotations
 
+import contextlib
+import dataclasses
 import functools
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from adjoint.autograd.api import grad
+import numpy as np
+
 from adjoint.autograd.checkpoint import region
 from adjoint.autograd.graph import saved_tensors_hooks
 from adjoint.base.errors import ArgumentError
 from adjoint.base.tree import flatten, tree_leaves, tree_map, unflatten
 from adjoint.core.modes import GRAD, state
+from adjoint.core.node import next_sequence
 from adjoint.core.tensor import Tensor, owner_of
-from adjoint.func.segments import segment, unseen
+from adjoint.func.segments import passing, segment, trial, unseen
+from adjoint.kernels import alloc
+from adjoint.memory import meters
 from adjoint.memory.chains import (
     ChainStep,
     Stage,
@@ -64,18 +70,21 @@ def nest(steps: Sequence[ChainStep]) -> Schedule:
     return region()
 
 
-def run(fns: Sequence[Callable[[Any], Any]], x: Any, schedule: Schedule, **options: Any) -> Any:
+def run(fns: Sequence[Callable[[Any], Any]], x: Any, schedule: Schedule, nodes: bool = True,
+        **options: Any) -> Any:
     """The chain `fns` on `x`, keeping for backward what `schedule` says.
 
     A segment of one tensor without segments in it is one node of the graph where nobody has a say
     in what is saved: it runs again as if nobody watched. Else it is a checkpointed call, which
-    stops before the work whose result is there, at every level."""
-    plain = all([isinstance(j, int) for i in schedule if not isinstance(i, int) for j in i[2]])
+    stops before the work whose result is there, at every level. So it is without `nodes`, too: a
+    node holds the cotangent that it was given until all of its segment is walked back."""
+    plain = nodes and all([isinstance(j, int) for i in schedule if not isinstance(i, int)
+                           for j in i[2]])
     for item in schedule:
         if isinstance(item, int):
             x = fns[item](x)
             continue
-        call = functools.partial(run, fns, schedule=item[2], **options)
+        call = functools.partial(run, fns, schedule=item[2], nodes=nodes, **options)
         x = _alone(call, x, **options) if plain and type(x) is Tensor and unseen() else \
             region(call, (x,), {}, chained=True, **options)
     return x
@@ -109,10 +118,12 @@ def checkpoint_chain(functions: Any, input: Any, *, segments: int | str | None =
     checkpoints  at most so many held inputs, the fewest extra runs (Griewank and Walther's
                  revolve, ACM TOMS 799), for stages of equal cost
     budget       bytes for the chain ("2GB"): the least time that fits, for unequal stages (the
-                 dynamic program of Beaumont et al., arXiv 1911.13214). Counted are inputs,
-                 residuals, results and cotangents of stages; gradients of parameters and what an
-                 op holds while it runs come on top (`memory.budget` counts all). Each stage is
-                 measured first, by running it once forward and backward
+                 dynamic program of Beaumont et al., arXiv 1911.13214). Counted is all that the
+                 call and its backward add to the given input, that included: inputs, residuals,
+                 results and cotangents of stages, what their operations hold while they run,
+                 gradients of parameters (made anew), the chain's result, which the caller may
+                 hold. The caller's own work on that comes on top (`memory.budget` counts all).
+                 Each stage is measured first, by running it forward twice and backward once
 
     `functions` is a sequence of callables of one argument, or a Sequential. Gradients are those of
     the plain chain. BudgetError states the least budget.
@@ -148,8 +159,8 @@ def _steps(n: int, segments: int | str | None, checkpoints: int | None) -> list[
 
 
 class auto:
-    """A chain that measures its stages at its first call and then keeps within `budget` bytes of
-    inputs, residuals, results and cotangents (see `checkpoint_chain`).
+    """A chain that measures its stages at its first call and then keeps within `budget` bytes
+    (see `checkpoint_chain` for what counts).
 
     Calls with the same input shape follow the same schedule, computed once.
 
@@ -164,7 +175,7 @@ class auto:
         self.functions = functions
         self.budget = parse_bytes(budget)
         self.preserve_rng_state = preserve_rng_state
-        self.schedules: dict[Any, Schedule] = {}
+        self.schedules: dict[Any, tuple[Schedule, bool]] = {}
         self.stages: list[Stage] = []
 
     def __call__(self, input: Any) -> Any:
@@ -175,20 +186,27 @@ class auto:
         key = tuple((tuple(t.shape), t.dtype) for t in _tensors(input))
         if key not in self.schedules:
             self.schedules[key] = self._plan(fns, input)
-        return run(fns, input, self.schedules[key], preserve_rng_state=self.preserve_rng_state)
+        schedule, nodes = self.schedules[key]
+        return run(fns, input, schedule, nodes, preserve_rng_state=self.preserve_rng_state)
 
-    def _plan(self, fns: list[Any], input: Any) -> Schedule:
+    def _plan(self, fns: list[Any], input: Any) -> tuple[Schedule, bool]:
         self.stages = measure(fns, input, self.preserve_rng_state)
-        size = sum(t.array.nbytes for t in _tensors(input))
+        size, result = sum(t.array.nbytes for t in _tensors(input)), self.stages[-1].output
+        options = {"input_bytes": size, "units": _units(len(fns))}
+        room = self.budget - result
         try:
-            plan = optimal_chain(self.stages, self.budget, input_bytes=size, units=_units(len(fns)))
+            plan = optimal_chain(self.stages, room, **options)
         except ArgumentError:
-            least = least_chain_budget(self.stages, input_bytes=size, units=_units(len(fns)))
-            raise BudgetError(
-                f"checkpoint_chain: no schedule of these {len(fns)} stages fits "
-                f"{self.budget:,} bytes; the least budget that works is {least:,} bytes",
-                least) from None
-        return nest(plan.steps)
+            least = least_chain_budget(self.stages, **options)
+            if least > room:
+                raise BudgetError(
+                    f"checkpoint_chain: no schedule of these {len(fns)} stages fits "
+                    f"{self.budget:,} bytes; the least budget that works is {least + result:,} "
+                    "bytes", least + result) from None
+            plan = optimal_chain(self.stages, least, **options)     # (units are rounded up)
+        held = max([self.stages[i - 1].output for kind, i in plan.steps
+                    if kind in ("keep", "none")], default=0)
+        return nest(plan.steps), plan.peak + held <= room
 
 
 def _units(n: int) -> int:
@@ -220,39 +238,78 @@ class _Counted(saved_tensors_hooks):
             self.seen.setdefault(id(owner), owner.nbytes)
         return super().pack(saved, node)
 
+    def with_results(self, outs: list[Tensor]) -> int:
+        """Bytes of all of it, and of the results."""
+        owners = {id(owner_of(t.array)): t.array.nbytes for t in outs}
+        return sum((self.seen | owners).values())
+
 
 def measure(functions: Sequence[Callable[[Any], Any]], input: Any,
             preserve_rng_state: bool = True) -> list[Stage]:
-    """Seconds and bytes of each function of a chain, from one forward and backward run of each,
-    one after the other (never more than one stage in memory). Random numbers are put back."""
+    """Seconds and bytes of each function of a chain, from a forward run of each that saves nothing
+    and one that does, with its backward, one after the other (never more than one stage in
+    memory). Random numbers and buffers of modules are put back; hooks of parameters hear nothing.
+    Without the counting allocator (`kernels.alloc`) scratch is not known, and 0."""
     from adjoint.ops.generator import default_generator
+    alloc.install()
     held = default_generator.stream.hold() if preserve_rng_state else None
-    stages = []
+    stages: list[Stage] = []
+    left: list[dict[Any, int]] = []
     for f in functions:
-        x = _fresh(input)
-        counted = _Counted(_tensors(x))
-        begun = time.perf_counter()
-        with counted:
-            y = f(x)
-        forward = time.perf_counter() - begun
-        outs = [t for t in _tensors(y) if t.requires_grad]
-        begun = time.perf_counter()
-        if outs:
-            wanted = [t for t in _tensors(x) if t.requires_grad]
-            total = functools.reduce(lambda a, b: a + b, [t.sum() for t in outs])
-            if wanted:
-                grad(total, wanted, allow_unused=True)
-        backward = max(time.perf_counter() - begun, forward)
-        size = sum(t.array.nbytes for t in _tensors(y))
-        saved = sum(counted.seen.values())
-        owners = {id(owner_of(t.array)) for t in _tensors(y)}
-        beside = sum(n for k, n in counted.seen.items() if k not in owners)
-        stages.append(Stage(forward, backward, max(saved, beside + size), size))
-        input = _fresh(y)
-        del x, y, outs, counted
+        with _buffers_put_back(f):
+            stage, gradients, input = _measured(f, input)
+        stages.append(stage)
+        left.append(gradients)
     if held is not None:
         default_generator.stream.back_to(held)
+    later: set[Any] = set()                    # a shared parameter's gradient is there already
+    for i in reversed(range(len(stages))):
+        stages[i] = dataclasses.replace(stages[i], gradients=sum(
+            n for e, n in left[i].items() if e not in later))
+        later |= left[i].keys()
     return stages
+
+
+def _measured(f: Callable[[Any], Any], input: Any) -> tuple[Stage, dict[Any, int], Any]:
+    """A stage, the bytes of the gradients that it leaves, and its result."""
+    x, since = _fresh(input), next_sequence()
+    counted = _Counted(_tensors(x))
+    before, most = meters.from_here()
+    with counted:
+        y = f(x)
+    saved = max(counted.with_results(_tensors(y)), alloc.live() - before)
+    saving = most() - before - saved
+    outs = [t for t in _tensors(y) if t.requires_grad]
+    beside = saved + sum(t.array.nbytes for t in (*outs, *_tensors(x)))
+    del y, counted
+    gradients: dict[Any, int] = {}
+    begun = time.perf_counter()
+    _, most = meters.from_here()
+    if outs:
+        gradients = trial(outs, [t for t in _tensors(x) if t.is_leaf], since)
+    backward = time.perf_counter() - begun
+    extra = most() - before - beside
+    before, most = meters.from_here()
+    begun = time.perf_counter()
+    with passing():
+        y = f(x)
+    forward = time.perf_counter() - begun
+    size = sum(t.array.nbytes for t in _tensors(y))
+    scratch = most() - before - size
+    return (Stage(forward, max(backward, forward), saved, size, max(scratch, 0), max(extra, 0),
+                  max(saving, 0)), gradients, _fresh(y))
+
+
+@contextlib.contextmanager
+def _buffers_put_back(f: Any) -> Iterator[None]:
+    """Running statistics of a module are those of before."""
+    buffers = f.buffers() if hasattr(f, "buffers") else ()
+    held = [(b, b.array.copy()) for b in buffers if type(b.array) is np.ndarray]
+    try:
+        yield
+    finally:
+        for b, value in held:
+            b.array[...] = value
 
 
 def _fresh(value: Any) -> Any:

@@ -37,7 +37,9 @@ class Stage:
     """One stage of a chain: seconds of its passes and the bytes it holds.
 
     `output` is the size of its result (and of the result's cotangent), `saved` all that "all"
-    holds for backward (the result included), the `extra`s are scratch during each pass.
+    holds for backward (the result included), the `extra`s are scratch during each pass:
+    `saving_extra` that of a forward pass that saves, where it is not `forward_extra`. What backward
+    leaves until the end, gradients of parameters, is `gradients`, and part of `backward_extra`.
     """
 
     forward: float
@@ -46,6 +48,12 @@ class Stage:
     output: int
     forward_extra: int = 0
     backward_extra: int = 0
+    saving_extra: int | None = None
+    gradients: int = 0
+
+    def scratch(self, saves: bool) -> int:
+        """Bytes that a forward pass needs beside its operand and what it leaves."""
+        return self.forward_extra if not saves or self.saving_extra is None else self.saving_extra
 
 
 @dataclass(frozen=True)
@@ -86,10 +94,11 @@ class _Chain:
         self.kept: set[int] = {0}
         self.saved: set[int] = set()
         self.next_back = len(stages)
+        self.gradients = 0
         self.seconds, self.peak, self.forwards, self.most = 0.0, 0, 0, 1
 
     def held(self) -> int:
-        inside = sum(self.stages[i - 1].saved for i in self.saved)
+        inside = sum(self.stages[i - 1].saved for i in self.saved) + self.gradients
         return inside + sum(self.size[v] for v in self.values) + self.size[self.next_back]
 
     def step(self, kind: str, i: int) -> None:
@@ -111,7 +120,7 @@ class _Chain:
             fresh = stage.output
         self.seconds += stage.forward
         self.forwards += 1
-        self.peak = max(self.peak, self.held() + fresh + stage.forward_extra)
+        self.peak = max(self.peak, self.held() + fresh + stage.scratch(kind == "all"))
         if kind == "keep":
             self.kept.add(i - 1)
         elif kind == "none" and i - 1 not in self.kept:
@@ -130,6 +139,7 @@ class _Chain:
         self.peak = max(self.peak, self.held() + self.size[i - 1] + stage.backward_extra)
         self.seconds += stage.backward
         self.saved.discard(i)
+        self.gradients += stage.gradients
         self.next_back = i - 1
         if i > 1:
             self.values.discard(i - 1)
@@ -142,7 +152,7 @@ def simulate(
     """Execute `steps` and measure; raises `ArgumentError` on a step that cannot run.
 
     Live at any time: the chain's input, held inputs, saved stages, the cotangent that backward
-    has reached, and the scratch and results of the running pass.
+    has reached, gradients of parameters, and the scratch and results of the running pass.
 
     >>> simulate(equal_stages(3), [("all", 1), ("all", 2), ("all", 3),
     ...                            ("back", 3), ("back", 2), ("back", 1)]).seconds
@@ -330,7 +340,8 @@ def log_chain(n: int) -> list[ChainStep]:
 class _Table:
     """The dynamic program. `best[s, t][m]`: least seconds for stages s..t in m units of memory.
 
-    The input of stage s is held outside of m; the cotangent of stage t's result is inside.
+    The input of stage s is held outside of m; the cotangent of stage t's result is inside, and so
+    are the gradients that later stages have left.
     """
 
     def __init__(self, stages: Sequence[Stage], input_bytes: int, room: int, unit: int) -> None:
@@ -341,7 +352,10 @@ class _Table:
         self.value = [units(input_bytes), *(units(s.output) for s in stages)]
         self.saved = [0, *(units(s.saved) for s in stages)]
         self.forward_extra = [0, *(units(s.forward_extra) for s in stages)]
+        self.saving_extra = [0, *(units(s.scratch(True)) for s in stages)]
         self.backward_extra = [0, *(units(s.backward_extra) for s in stages)]
+        left = np.cumsum([0, *(s.gradients for s in reversed(stages))])[::-1]
+        self.left = [units(int(b)) for b in left]        # by the stages after each
         self.forward = [0.0, *(s.forward for s in stages)]
         self.backward = [0.0, *(s.backward for s in stages)]
         self.before = np.concatenate(([0.0, 0.0], np.cumsum(self.forward[1:])))
@@ -366,8 +380,9 @@ class _Table:
     def save_all(self, s: int, t: int) -> NDArray[np.float64]:
         """Save stage s, do the rest, run its backward pass."""
         need = max(
-            self.value[t] + self.saved[s] + self.forward_extra[s],
-            self.value[s] + self.saved[s] + self.value[s - 1] + self.backward_extra[s],
+            self.value[t] + self.left[t] + self.saved[s] + self.saving_extra[s],
+            self.value[s] + self.left[s] + self.saved[s] + self.value[s - 1]
+            + self.backward_extra[s],
         )
         if s == t:
             rest = np.zeros(self.room + 1)
@@ -388,7 +403,7 @@ class _Table:
         need = self.value[s] + self.forward_extra[s]
         for j in range(s + 1, cut):
             need = max(need, self.value[j - 1] + self.value[j] + self.forward_extra[j])
-        return need + self.value[t]
+        return need + self.value[t] + self.left[t]
 
     def steps(self) -> list[ChainStep]:
         """Read the schedule back from the table."""
@@ -454,7 +469,8 @@ def least_chain_budget(
     10
     """
     top = 2 * input_bytes + sum(
-        s.saved + 2 * s.output + s.forward_extra + s.backward_extra for s in stages
+        s.saved + 2 * s.output + s.forward_extra + s.scratch(True) + s.backward_extra + s.gradients
+        for s in stages
     )
     low, high = 0, top + len(stages) * (top // units + 1)
     while high - low > max(1, high // 500):

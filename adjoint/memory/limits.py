@@ -29,5 +29,10 @@ def leave(key: int) -> None:
         _hold()
 
 
+def held() -> bool:
+    """Whether anybody asks for one."""
+    return bool(_asked)
+
+
 def _hold() -> None:
     alloc.set_limit(min([x for x in (*_asked.values(), _before[0]) if x], default=0))

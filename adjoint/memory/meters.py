@@ -6,8 +6,10 @@ the largest peak for `max_memory_allocated`.
 from __future__ import annotations
 
 from array import array
+from collections.abc import Callable
 
 from adjoint.kernels import alloc
+from adjoint.memory import limits
 
 most_alive = array("q", [0])       # (arrays of words: machine code reads them too)
 
@@ -32,6 +34,14 @@ def forget() -> None:
     """Let `most` start again from what is alive now."""
     restart()
     most_alive[0] = 0
+
+
+def from_here() -> tuple[int, Callable[[], int]]:
+    """The bytes alive now, and what gives the most that were alive since. Of the allocator's peaks
+    it takes the one that a budget, or where there is none the account of a run, leaves alone."""
+    if limits.held():
+        return restart()[0], lambda: alloc.live_and_peak()[1]
+    return alloc.mark(), alloc.marked
 
 
 class Meter:
