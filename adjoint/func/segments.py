@@ -32,6 +32,7 @@ from adjoint.ops.generator import default_generator
 from adjoint.ops.shape import identity_op
 
 Run = Callable[..., Sequence[Any]]
+_ZEROS = bytes(32)                      # one element of any dtype
 _Step = tuple[type, Any, Any, int]      # of a node: its class, its shape, the user's line
 
 
@@ -158,44 +159,41 @@ class _Passing(saved_tensors_hooks):
         raise _Read
 
 
-def _enters(edge: Any, stop: set[Any], since: int) -> bool:
-    """Whether the edge leads to a tensor made before `since` that is no operand."""
-    node = edge.node if type(edge) is Port else edge
-    if node in stop:
-        return False
-    if type(node) is AccumulateGrad:
-        return node.ended is None and node.variable is not None
-    return bool(node.seq < since)
-
-
 def _entries(edges: Sequence[Any], own: Sequence[Any], since: int, ends: dict[Any, Any],
              trail: list[_Step]) -> dict[Any, Any]:
     """The edges that lead from the graph below `edges` to tensors made before `since` that are not
     `own`. What leads to one of `ends` is made to lead to the leaf given there instead. The nodes
     on the way are noted in `trail`."""
-    stop = {_node(edge_of(t))[0] for t in own if t._rg}
+    seen: set[Any] = {_node(edge_of(t))[0] for t in own if t._rg}
     found: dict[Any, Any] = {}
-    seen: set[Any] = set()
-
     stack = list(reversed(edges))
-    while stack:
+    while stack:                          # (of every node of a segment, twice: without calls)
         edge = stack.pop()
-        node = _node(edge)[0]
-        if _enters(edge, stop, since):
+        node = edge.node if type(edge) is Port else edge
+        if node in seen:
+            continue
+        if (node.seq < since if type(node) is not AccumulateGrad
+                else node.ended is None and node.variable is not None):
             found.setdefault(_node(edge), edge)
-        elif node not in seen and node not in stop:
-            seen.add(node)
-            trail.append((type(node), node.shape, node.code, node.lasti))
-            if ends and any([e is not None and _node(e) in ends for e in node.edges]):
-                node.edges = tuple([e if e is None else ends.get(_node(e), e) for e in node.edges])
-            stack += [e for e in reversed(node.edges) if e is not None]
+            continue
+        seen.add(node)
+        trail.append((type(node), node.shape, node.code, node.lasti))
+        after = node.edges
+        if ends and any([e is not None and _node(e) in ends for e in after]):
+            node.edges = after = tuple([e if e is None else ends.get(_node(e), e) for e in after])
+        if len(after) == 1:
+            if after[0] is not None:
+                stack.append(after[0])
+        else:
+            stack += [e for e in reversed(after) if e is not None]
     return found
 
 
 def _stand_in(edge: Any) -> Tensor:
     """A tensor without memory of its own whose gradient goes to that edge."""
     dtype = edge.dtype or edge.plan.dtype
-    t = wrap(np.broadcast_to(np.zeros((), dtype), tuple(edge.shape)))
+    shape = tuple(edge.shape)
+    t = wrap(np.ndarray(shape, dtype, _ZEROS, 0, (0,) * len(shape)))
     t._edge, t._rg = edge, True
     return t
 
