@@ -3,6 +3,7 @@ where one budget around everything does (F82)."""
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable
 from typing import Any
 
@@ -12,6 +13,7 @@ from helpers_budget import chain, counted, exact, grads, leaf, peak_of, same
 
 import adjoint as ad
 from adjoint.kernels import alloc
+from adjoint.utils.checkpoint import checkpoint, checkpoint_chain
 
 __all__ = ["counted"]
 budget = ad.memory.budget
@@ -160,3 +162,88 @@ def test_between_other_hooks() -> None:
         same(grads(loss, x, w), want)
     assert outer.report().peak > 0
     assert ad.memory.budget("1GB").report().peak == 0
+
+
+def all_in_one(x: Any, w: Any) -> Any:
+    return checkpoint(lambda h: chain(h, w, 24), x, use_reentrant=False)
+
+
+def in_three(x: Any, w: Any) -> Any:
+    for _ in range(3):
+        x = checkpoint(lambda h: chain(h, w, 8), x, use_reentrant=False)
+    return x
+
+
+def one_in_another(x: Any, w: Any) -> Any:
+    def two(h: Any) -> Any:
+        return chain(checkpoint(lambda h: chain(h, w, 6), h, use_reentrant=False), w, 6)
+    return checkpoint(two, checkpoint(two, x, use_reentrant=False), use_reentrant=False)
+
+
+def a_chain(x: Any, w: Any) -> Any:
+    return checkpoint_chain([lambda h: chain(h, w, 1)] * 24, x, segments=3)
+
+
+@exact
+@pytest.mark.row("F82")
+@pytest.mark.parametrize("spill", [True, False])
+@pytest.mark.parametrize(("program", "share"), [
+    (all_in_one, 0.4), (in_three, 0.6), (one_in_another, 0.6), (a_chain, 0.6)],
+    ids=lambda f: getattr(f, "__name__", ""))
+def test_what_a_region_makes_again_can_be_given_up(program: Any, share: float, spill: bool) -> None:
+    """At a share of what the checkpointed program takes by itself, in steps that repeat and in one
+    that comes back to a graph that was kept; and where a budget that is too small names another."""
+    x, w = leaf(0), leaf(1, 64, 64)
+    def step(keep: bool = False) -> Any:
+        loss = program(x, w).square().sum()
+        for _ in range(1 + keep):
+            got = ad.autograd.grad(loss, (x, w), retain_graph=keep)
+        return [g.numpy().copy() for g in got]
+    with budget("4GB"):
+        want = step()
+    def within(limit: int, keep: bool, times: int = 1) -> None:
+        for _ in range(times):
+            peak, got = peak_of(lambda: step(keep))
+            same(got, want)
+            assert peak <= limit
+    gc.collect()
+    full, _ = peak_of(step)
+    base = alloc.live()
+    limit = base + int((full - base) * share)
+    with budget(limit, spill=spill):
+        within(limit, False, 3)
+    with budget(limit, spill=spill):
+        within(limit, True)
+    with pytest.raises(ad.memory.BudgetError) as told, budget(base + 200_000, spill=spill):
+        step()
+    with budget(told.value.least, spill=spill):
+        within(told.value.least, False)
+
+
+@exact
+def test_writes_and_randomness_in_a_region() -> None:
+    """What was written to in the region is noticed, and random numbers are those of the first
+    run, where its residuals are given up and made again."""
+    x, w = leaf(0), leaf(1, 64, 64)
+    def noisy(h: Any) -> Any:
+        for _ in range(12):
+            h = ad.nn.functional.dropout((h @ w).tanh() + h.sin().mul_(0.5), 0.2)
+        return h
+    def loss(x: Any, w: Any) -> Any:
+        ad.manual_seed(3)
+        return checkpoint(noisy, x, use_reentrant=False).square().sum()
+    gc.collect()
+    full, want = peak_of(lambda: grads(loss, x, w))
+    limit = alloc.live() + int((full - alloc.live()) * 0.8)
+    with budget(limit):
+        peak, got = peak_of(lambda: grads(loss, x, w))
+    same(got, want)
+    assert peak <= limit
+
+    def spoilt(h: Any) -> Any:
+        y = h.sin()
+        z = (y * y).exp()
+        y.mul_(2.0)
+        return z * h
+    with budget("1GB"), pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        grads(lambda x, w: checkpoint(spoilt, x @ w, use_reentrant=False).sum(), x, w)

@@ -22,7 +22,7 @@ from adjoint.base.errors import ArgumentError, AutogradError
 from adjoint.core import autocast
 from adjoint.core.bind import value_of
 from adjoint.core.modes import GRAD, TOLD, as_pytorch, change, state, warn_as_pytorch, watchers
-from adjoint.core.residuals import level_of, light
+from adjoint.core.residuals import level_of, light, packed
 from adjoint.core.tensor import (
     Kept,
     Node,
@@ -47,8 +47,9 @@ class _Stop(Exception):
 
 
 # What is known of a residual: shape, dtype, the name of its node, the user's line (code object and
-# offset), the number of the node's first residual.
-_Seen = tuple[Any, Any, str, Any, int, int]
+# offset), the node's number, the number of the node's first residual.
+_Of = tuple[str, Any, int, int, int]
+_Seen = tuple[Any, Any, str, Any, int, int, int]
 
 
 class _Frame:
@@ -118,7 +119,7 @@ class _Frame:
 
 def _words(seen: _Seen, by: str = " saved by ") -> str:
     """`_known` in words."""
-    shape, dtype, name, code, lasti, _ = seen
+    shape, dtype, name, code, lasti, *_ = seen
     return f"{Aval(tuple(shape), dtype)}{by}{name} at {provenance.locate(code, lasti)}"
 
 
@@ -133,7 +134,7 @@ class _Hooks(saved_tensors_hooks):
     def packs(self, node: Any) -> tuple[Any, ...]:
         """In the places of the residuals that are tensors."""
         found, count = [], self.count()
-        of = node.name(), node.code, node.lasti, count
+        of = node.name(), node.code, node.lasti, getattr(node, "seq", 0), count
         for i, s in enumerate(node.saved):
             kind = type(s)
             if kind is Tensor or kind is Parameter:
@@ -146,7 +147,7 @@ class _Hooks(saved_tensors_hooks):
                 found.append(self.other(s, of, i))
         return tuple(found)
 
-    def other(self, saved: Any, of: tuple[str, Any, int, int], i: int) -> Any:
+    def other(self, saved: Any, of: _Of, i: int) -> Any:
         """The same for any other residual; what is no tensor stays, as do values of transforms
         that began in the region."""
         if not isinstance(saved, (Tensor, OutRef, Kept)) or level_of(saved) > self.levels:
@@ -157,16 +158,38 @@ class _Hooks(saved_tensors_hooks):
 
     def pack(self, saved: Any, node: Any) -> Any:
         """The same for the operand of a region inside of this one."""
-        return self.other(saved, (node.name(), node.code, node.lasti, self.count()), 0)
+        return self.other(saved, (node.name(), node.code, node.lasti, 0, self.count()), 0)
 
     def count(self) -> int:
         """How many residuals there were so far."""
         raise NotImplementedError
 
-    def one(self, saved: Any, array: Any, of: tuple[str, Any, int, int], original: Any, i: int
+    def one(self, saved: Any, array: Any, of: _Of, original: Any, i: int
             ) -> Any:
         """What stands in the place of a residual of the node of that name, line and number."""
         raise NotImplementedError
+
+
+class _At:
+    """Stands for the node that reads what a region makes again."""
+
+    __slots__ = ("seq",)
+
+    def __init__(self, seq: int) -> None:
+        self.seq = seq
+
+
+def _looked_after() -> Any:
+    """The hooks around that look after what regions make again, beneath those of regions."""
+    for hook in reversed(watchers.hooks.get()):
+        if not isinstance(hook, _Hooks):
+            return hook if hook.regions else None
+    return None
+
+
+def remaking() -> bool:
+    """Whether a region is being run again."""
+    return any([type(hook) is _Collect for hook in watchers.hooks.get()])
 
 
 class _Collect(_Hooks):
@@ -179,6 +202,7 @@ class _Collect(_Hooks):
         self.kept: list[tuple[int, Any]] = []        # what was collected, until it is looked at
         self.near = frame.seen[self.last][-1] if self.last > 0 else 0
         self.told = self.near > 0 or not frame.early_stop
+        self.outer = _looked_after()
 
     def count(self) -> int:
         return self.seen
@@ -186,9 +210,9 @@ class _Collect(_Hooks):
     def ends(self, more: int) -> bool:
         return self.frame.early_stop and more > 0 and self.seen + more > self.last
 
-    def one(self, saved: Any, array: Any, of: tuple[str, Any, int, int], original: Any, i: int
+    def one(self, saved: Any, array: Any, of: _Of, original: Any, i: int
             ) -> Any:
-        frame, i = self.frame, self.seen
+        frame, at, i = self.frame, i, self.seen
         self.seen = i + 1
         if frame.again is not None:
             frame.again.append((array.shape, array.dtype, *of))
@@ -196,7 +220,11 @@ class _Collect(_Hooks):
             old = frame.seen[i]
             if frame.check and (old[2] != of[0] or old[0] != array.shape or old[1] != array.dtype):
                 _differs(i, old, (array.shape, array.dtype, *of))
-            if frame.holders[i]() is not None:
+            if self.outer is not None and type(array) is ndarray:
+                saved = packed(saved, _At(old[-2]), self.outer, at)
+                if frame.holders[i]() is not None:
+                    frame.values[i] = saved
+            elif frame.holders[i]() is not None:
                 frame.values[i] = array if type(array) is ndarray else _plain(saved)
                 self.kept.append((i, saved))
             if frame.early_stop:
@@ -266,7 +294,7 @@ class _Pack(_Hooks):
     def count(self) -> int:
         return len(self.frame.seen)
 
-    def one(self, saved: Any, array: Any, of: tuple[str, Any, int, int], original: Any, i: int
+    def one(self, saved: Any, array: Any, of: _Of, original: Any, i: int
             ) -> Any:
         frame = self.frame
         seen = frame.seen
@@ -275,7 +303,9 @@ class _Pack(_Hooks):
         frame.holders.append(weakref.ref(made))
         return made
 
-    def unpack(self, packed: Any, node: Any) -> Any:
+    def ready(self, packed: Any) -> Any:
+        """Have the residual made again, if it is not there: it, or what hooks have of it; None
+        where it is a result that somebody holds."""
         frame, index = self.frame, packed.value
         if type(index) is not int:                   # the operand of a region inside of this one
             index = index.value
@@ -286,12 +316,21 @@ class _Pack(_Hooks):
                 if frame.again is None:
                     raise
                 raise CheckpointError(_logs(frame)) from error
+        return frame.values.get(index)
+
+    def unpack(self, packed: Any, node: Any) -> Any:
+        frame, index = self.frame, packed.value
+        if type(index) is not int:
+            index = index.value
+        self.ready(packed)
         found = frame.values.pop(index, None)
         if found is None:
             found = frame.held(index)
             if found is None:
                 raise CheckpointError("torch.utils.checkpoint: a residual of the region was not "
                                       "made again by its recomputation")
+        if type(found) is Packed:
+            return found.hook.unpack(found, node)
         if type(found) is tuple:
             found = value_of(found[0], node)         # (raises)
         return found if isinstance(found, Tensor) else wrap(found)

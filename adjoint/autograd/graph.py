@@ -53,6 +53,7 @@ class saved_tensors_hooks:
 
     once = False             # an operand that a node saves twice is packed once
     levels = 0               # values of transforms up to that level are packed too
+    regions = False          # looks after what checkpointed regions make again, too
     told = True              # content to be told of a node once machine code has made it
 
     def __init__(self, pack_hook: Callable[[Tensor], Any],

@@ -17,12 +17,13 @@ from typing import Any
 
 import numpy as np
 
+from adjoint.autograd.checkpoint import remaking
 from adjoint.autograd.graph import saved_tensors_hooks
 from adjoint.base import provenance
 from adjoint.base.errors import ArgumentError
-from adjoint.core.bind import retried, value_of
+from adjoint.core.bind import retried
 from adjoint.core.modes import Observer, watchers
-from adjoint.core.tensor import Kept, OutRef, Tensor, owner_of, wrap
+from adjoint.core.tensor import OutRef, Tensor, owner_of, wrap
 from adjoint.kernels import alloc
 from adjoint.memory import limits, needs, nested
 from adjoint.memory.lineage import (
@@ -31,6 +32,7 @@ from adjoint.memory.lineage import (
     Out,
     Record,
     Storage,
+    as_it_was,
     handles_of,
     movable,
     ours,
@@ -72,7 +74,7 @@ class budget(saved_tensors_hooks, Observer):
     ...     x.exp().sin().sum().backward()
     """
 
-    once = True
+    once = regions = True
 
     def __init__(self, limit: int | float | str, *, spill: bool | str = True,
                  plan: bool = True) -> None:
@@ -247,12 +249,12 @@ class budget(saved_tensors_hooks, Observer):
         frame, self._frame = self._frame, None
         if frame is None:
             return
-        need = self._measured(frame)
-        seconds = time.perf_counter() - frame.begun
-        record = None
+        need, seconds, record = self._measured(frame), time.perf_counter() - frame.begun, None
         if node is not None and needs.recordable(args, made):
-            self._now = node.seq
-            record = self.lineage.recorded(op, args, attrs, made, node, seconds, need, self._fresh)
+            tied = not self._walks or not remaking()       # (a region's nodes die at once)
+            self._now = node.seq if tied else self._now
+            record = self.lineage.recorded(op, args, attrs, made, node, seconds, need, self._fresh,
+                                           tied)
         if self._repeats is not None:
             self._give_up(self._repeats.forward(frame.kind, record, seconds, need, frame.other))
         gap = frame.kind.gap                # what the program makes by itself before the next op
@@ -303,9 +305,7 @@ class budget(saved_tensors_hooks, Observer):
     def unpack(self, packed: Any, node: Any) -> Tensor:
         h = packed.value
         if type(h) is not Handle:
-            value_of(h, node)
-            t: Any = h.tensor if type(h) is Kept else h
-            return wrap(t.array)
+            return as_it_was(h, node)
         h.verify(node)
         owner = h.storage.owner
         if owner is None:

@@ -21,7 +21,7 @@ import numpy as np
 from adjoint.base.aval import SCALAR, MetaArray, address
 from adjoint.base.errors import AutogradError
 from adjoint.base.provenance import locate
-from adjoint.core.bind import compute
+from adjoint.core.bind import compute, value_of
 from adjoint.core.rehearsal import assume, current
 from adjoint.core.tensor import (
     INFERENCE_CELL,
@@ -33,6 +33,7 @@ from adjoint.core.tensor import (
     out_ref,
     owner_of,
     share_cell,
+    wrap,
 )
 from adjoint.core.versions import verify
 from adjoint.memory.spill import as_bytes
@@ -253,8 +254,8 @@ class Lineage:
         return Slot(self.storage(owner), array, owner, cell, cell.version)
 
     def recorded(self, op: Any, args: Any, attrs: Any, made: Any, node: Any, seconds: float,
-                 need: int, fresh: Sequence[tuple[Storage, Out]]) -> Record:
-        """The record of an op that made `made` and, hidden, what is `fresh`."""
+                 need: int, fresh: Sequence[tuple[Storage, Out]], tied: bool = True) -> Record:
+        """The record of an op that made `made` and, hidden, what is `fresh`; `tied` to its node."""
         record = Record(op, [self.slot(a) for a in args], attrs, seconds, need,
                         (node.code, node.lasti))
         for i, t in enumerate(made):
@@ -262,7 +263,8 @@ class Lineage:
         for s, out in fresh:
             if out.index >= len(made) and s.live() is not None:
                 self.shown(record, s, out)
-        self.tie(record, node)
+        if tied:
+            self.tie(record, node)
         return record
 
     def made(self, record: Record, index: int, array: Any) -> Storage | None:
@@ -448,13 +450,22 @@ def movable(saved: Any, least: int, foretold: bool = False
 
 
 def handles_of(node: Any, owner: Any) -> list[Handle]:
-    """The residuals of a node that `owner` looks after."""
+    """The residuals of a node that `owner` looks after; those of regions are made again."""
     found = []
     for s in node.saved if type(node.saved) is tuple else ():
         for p in s if type(s) is tuple else (s,):
+            while type(p) is Packed and p.hook is not owner and hasattr(p.hook, "ready"):
+                p = p.hook.ready(p)
             if type(p) is Packed and p.hook is owner and type(p.value) is Handle:
                 found.append(p.value)
     return found
+
+
+def as_it_was(saved: Any, node: Any) -> Tensor:
+    """A residual that was not movable."""
+    value_of(saved, node)
+    t: Any = saved.tensor if type(saved) is Kept else saved
+    return wrap(t.array)
 
 
 def recompute(r: Record, arrays: list[Any]) -> Sequence[Any]:
