@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextvars
 import gc
 import logging
 import queue
@@ -10,6 +11,7 @@ import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
 from functools import lru_cache, partial
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -234,7 +236,10 @@ def containers(w: Any) -> dict[str, Callable[[], tuple[Any, str]]]:
             "cache": cached, "log": logged,
             "deque": lambda: (deque([(1, loss(w))], 5), "[0][1]"),
             "partial": lambda: (partial(print, loss(w)), ".args[0]"),
-            "method": lambda: (loss(w).backward, ".__self__")}
+            "method": lambda: (loss(w).backward, ".__self__"),
+            "map": lambda: (map(str, [loss(w)]), ".<map>[0].<list_iterator>[0]"),
+            "iterator": lambda: (iter([loss(w)]), ".<list_iterator>[0]"),
+            "view": lambda: (MappingProxyType({"l": loss(w)}), ".<mappingproxy>['l']")}
 
 
 @pytest.mark.parametrize("name", containers(None))
@@ -244,6 +249,51 @@ def test_the_path_through(name: str) -> None:
     assert found.path.endswith(f"test_the_path_through: kept{link}")
     assert found.own == WIDE
     del kept
+
+
+def test_a_context_variable() -> None:
+    variable: contextvars.ContextVar[Any] = contextvars.ContextVar("current_loss")
+    token = variable.set(loss(leaf()))
+    assert [(r.path, r.own) for r in retained()] == [("current_loss.get()", WIDE)]
+    variable.reset(token)
+    del token
+
+
+class Noted(ad.autograd.Function):
+    """Keeps a tensor as an attribute of its context."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Any) -> Any:
+        ctx.made = {"exp": x.exp()}
+        return ctx.made["exp"].sum()
+
+    @staticmethod
+    def backward(ctx: Any, *grad_outputs: Any) -> Any:
+        return grad_outputs[0] * ctx.made["exp"]
+
+
+def hidden(w: Any) -> dict[str, Callable[[], Any]]:
+    """Graphs that hold bytes elsewhere than in residuals of their nodes."""
+    def packed() -> Any:
+        with ad.autograd.graph.saved_tensors_hooks(lambda t: (t.clone(),), lambda t: t[0]):
+            return loss(w)
+
+    def budgeted() -> Any:
+        with memory.budget("1GB"):
+            return loss(w)
+    return {"context": lambda: Noted.apply(w), "packed": packed, "budget": budgeted,
+            "region": lambda: ad.utils.checkpoint.checkpoint(
+                lambda t: t.exp().sum(), w * 2, use_reentrant=False)}
+
+
+@pytest.mark.row("F76")
+@pytest.mark.parametrize("name", hidden(None))
+def test_what_a_graph_holds_elsewhere(name: str) -> None:
+    kept = hidden(leaf())[name]()
+    assert [(r.path.split(": ")[1], r.bytes) for r in retained()] == [("kept", WIDE)]
+    if name != "context":                 # (an attribute stays as long as the node)
+        kept.backward()
+        assert retained() == []
 
 
 def test_an_attribute_of_a_class() -> None:

@@ -63,6 +63,7 @@ class _Frame:
         self.values: dict[int, Any] = {}
         self.results: dict[int, Any] = {}   # residual -> weak reference, cell, version
         self.filled = False                 # it has run again
+        self.operands: tuple[Any, ...] = ()
         self.place = here()
         self.level = current_level()        # values of transforms begun in the region stay as
         # they are: their transform has ended when the region is run again
@@ -303,6 +304,10 @@ class _Pack(_Hooks):
         frame.holders.append(weakref.ref(made))
         return made
 
+    def keeps(self) -> tuple[Any, ...]:
+        """What is held so that the region can run again, and of what that made."""
+        return *self.frame.operands, *self.frame.values.values()
+
     def ready(self, packed: Any) -> Any:
         """Have the residual made again, if it is not there: it, or what hooks have of it; None
         where it is a result that somebody holds."""
@@ -530,6 +535,7 @@ def region(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str
             return again(*held.get(), **kwargs)
 
     frame = _Frame(run, early_stop, check != "none")
+    frame.operands = held.held
     if debug:
         frame.again = []
     with _Pack(frame), forward_context:

@@ -11,6 +11,7 @@ import gc
 import sys
 from collections import deque
 from collections.abc import Callable, Iterator
+from contextvars import copy_context
 from functools import partial
 from inspect import CO_OPTIMIZED
 from itertools import compress
@@ -22,14 +23,19 @@ from types import (
     FrameType,
     FunctionType,
     GeneratorType,
+    MappingProxyType,
     MethodType,
     ModuleType,
 )
 from typing import Any, NamedTuple
 
+from numpy import ndarray
+
+from adjoint.autograd.function import FunctionNode
 from adjoint.base import provenance
 from adjoint.base.text import format_bytes
-from adjoint.core.tensor import AccumulateGrad, Freed, Node, Port, Tensor
+from adjoint.base.tree import tree_leaves
+from adjoint.core.tensor import AccumulateGrad, Freed, Node, Packed, Port, Tensor
 from adjoint.kernels import alloc
 from adjoint.memory.ledger import arrays_of, bytes_of, storage_of
 
@@ -152,8 +158,9 @@ def _residuals(root: Any) -> tuple[dict[int, int], int]:
             if leaf is not None:
                 leaves.add(id(storage_of(leaf.array)))
             continue
-        if node.saved is not None and type(node.saved) is not Freed:
-            arrays = [storage_of(a) for a in arrays_of(node.saved)]
+        if type(node.saved) is not Freed and (
+                node.saved is not None or isinstance(node, FunctionNode)):
+            arrays = [storage_of(a) for a in (*arrays_of(node.saved or ()), *_beside(node))]
             count += bool(arrays)
             found.update((id(s), bytes_of(s)) for s in arrays if s is not None)
         for edge in node.edges:
@@ -162,6 +169,23 @@ def _residuals(root: Any) -> tuple[dict[int, int], int]:
                 seen.add(id(below))
                 stack.append(below)
     return {k: b for k, b in found.items() if k not in leaves}, count
+
+
+def _beside(node: Any) -> list[Any]:
+    """The arrays of what hooks have packed of a node and of what a checkpointed region keeps, and
+    of what a user's `backward` finds at its context."""
+    found: list[Any] = [vars(node.ctx)] if isinstance(node, FunctionNode) else []
+    for s in node.saved or ():
+        for p in s if type(s) is tuple else (s,):
+            if type(p) is Packed:
+                keeps = getattr(p.hook, "keeps", None)
+                found += keeps() if keeps is not None else [p.value]
+    arrays: list[Any] = []
+    for x in tree_leaves(found):
+        x = getattr(getattr(x, "storage", None), "owner", x)          # (what a budget holds)
+        if isinstance(x, Tensor) or type(x) is ndarray:
+            arrays.append(x.array if isinstance(x, Tensor) else x)
+    return arrays
 
 
 # ---------------------------------------------------------------------- how Python reaches it
@@ -175,6 +199,9 @@ def _named_objects(wanted: set[int]) -> dict[int, str]:
         while walker is not None:
             _search(walker, found, wanted)
             walker = walker.f_back
+    for variable, value in copy_context().items():
+        for i in {id(value)} & (wanted - found.keys()):
+            found[i] = f"{variable.name}.get()"
     if not wanted <= found.keys():
         for obj in living(_SUSPENDED.__contains__):
             suspended = getattr(obj, _SUSPENDED[type(obj)])
@@ -336,7 +363,7 @@ class _Above:
         for name in names:
             if getattr(holder, name, None) is obj:
                 return f".{name}"
-        return f".<{type(holder).__name__}>" if isinstance(holder, (set, frozenset)) else (
+        return f".<{type(holder).__name__}>" if _unnamed(holder) else (
             "" if hasattr(type(holder), "__slots__") or own is not None else None)
 
     def _is_attribute(self, attributes: dict[Any, Any], key: Any) -> bool:
@@ -350,6 +377,12 @@ class _Above:
         return any([getattr(owner, "__dict__", None) is attributes or isinstance(owner, type) and (
             key in vars(owner) and vars(owner)[key] is attributes[key])
             for owner in self._owners.get(id(attributes), ())])
+
+
+def _unnamed(holder: Any) -> bool:
+    """Whether this has parts without a name: sets, iterators, views of dicts."""
+    return isinstance(holder, (set, frozenset, Iterator, MappingProxyType)) and not isinstance(
+        holder, tuple(_SUSPENDED)) or type(holder).__module__ == "itertools"
 
 
 def _among(holder: Any, known: dict[int, Any]) -> list[Any]:
