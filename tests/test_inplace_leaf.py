@@ -475,3 +475,16 @@ def test_pieces_that_may_be_written_to() -> None:
     assert parts[0].grad_fn.name() == "SplitWithSizesBackward0" and parts[0]._is_view()
     with pytest.raises(RuntimeError, match="Output 0 of SplitWithSizes is a view and is being"):
         parts[0].mul_(2)
+
+
+def test_views_of_a_view_that_was_made_a_leaf() -> None:
+    base = ad.ones(4)
+    x = base[:3].requires_grad_()
+    with pytest.raises(RuntimeError, match="^a view of a leaf Variable that requires grad is being"):
+        x.view(3).mul_(2)
+    assert base.tolist() == [1, 1, 1, 1]
+    other = ad.ones(4)
+    part = other[:3]
+    part.mul_(ad.ones(3, requires_grad=True))
+    part.add_(1)
+    assert other.tolist() == [2, 2, 2, 1]

@@ -63,6 +63,9 @@ TAKEN: dict[str, tuple[Program, list[float]]] = {
     "out is it": (lambda a: ad.add(a, 1, out=a), [1, 2, 3, 4, 5, 6]),
     "out is a view of all": (lambda a: ad.mul(a[:], 2, out=a), [0, 2, 4, 6, 8, 10]),
     "zero_ of expanded": (lambda a: a[1:2].expand(3).zero_(), [0, 0, 2, 3, 4, 5]),
+    "one place of expanded": (lambda a: a[1:2].expand(3).__setitem__(0, 7), [0, 7, 2, 3, 4, 5]),
+    "a column of expanded": (lambda a: a[:, None].expand(6, 3).__setitem__((slice(2), 0), 7),
+                             [7, 7, 2, 3, 4, 5]),
     "fill_ of expanded": (lambda a: a[1:2].expand(3).fill_(7), [0, 7, 2, 3, 4, 5]),
 }
 

@@ -71,3 +71,37 @@ def test_a_result_that_lies_right_is_not_copied() -> None:
     assert ordered(right, (turned, plain)) is right
     other = ordered(plain, (turned, plain))
     assert other is not plain and other.strides == turned.strides
+
+
+LAID = """x.permute(2, 0, 1)[:, [1, 0]]
+x.permute(2, 0, 1)[:, :, [1, 0, 2]]
+x.permute(2, 1, 0)[x[0, 0] > 2]
+x.permute(2, 1, 0)[..., x[:, 0, 0] > -1]
+x[0][t.arange(4).reshape(2, 2).t() // 2]
+x[0][t.arange(4).reshape(2, 2).t() // 2, t.arange(4).reshape(2, 2).t()]
+x[t.arange(4).reshape(2, 2).t() // 2, :, t.arange(4).reshape(2, 2).t()]
+last[[0, 1]]
+last[..., [0, 1]]
+last[:, :, [0, 1], [0, 1]]
+t.stack([x[0].t()] * 2, 1)
+t.stack([x[0].t()] * 2, -1)
+t.stack([last] * 2, 1)
+t.zeros_like(x[0, :, ::2].t())
+t.zeros_like(x[:, :1].expand(3, 4, 5).permute(2, 0, 1))
+x[:1, :, :1].expand(3, 4, 5).clone()
+x[0, :, ::2].t().clone()
+one.to(memory_format=t.channels_last)
+t.zeros_like(one.to(memory_format=t.channels_last))
+last[:, :, :1, :1].to(memory_format=t.channels_last).clone()
+x.permute(2, 0, 1).repeat_interleave(2, 1)"""
+
+
+@pytest.mark.parametrize("expression", LAID.splitlines())
+def test_picked_joined_and_copied_values_lie_as_the_peers_do(expression: str) -> None:
+    torch = pytest.importorskip("torch")
+    made = []
+    for t in (torch, ad):
+        last = t.arange(120.0).reshape(2, 3, 4, 5).to(memory_format=t.channels_last)
+        made.append(eval(expression, {"t": t, "x": t.arange(60.0).reshape(3, 4, 5), "last": last,
+                                      "one": last[:, :1].contiguous()}))
+    assert made[1].stride() == made[0].stride() and made[1].tolist() == made[0].tolist()

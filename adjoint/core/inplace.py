@@ -76,7 +76,7 @@ def inplace(op_: Op, target: Tensor, others: Sequence[Any] = (),
     if level or mode & WATCH and watchers.modes.get():
         written: Tensor = watchers.write(op_, target, args, attrs, label)
         return written
-    recording = check_writable(target, args, mode, bool(attrs.get("index")))
+    recording = check_writable(target, args, mode, attrs.get("index") or ())
     observers = watchers.observers.get() if mode & WATCH else ()
     for observer in observers:
         observer.before_write(target)
@@ -363,20 +363,20 @@ def overlaps(array: Any, twice: bool = True) -> bool:
     return False
 
 
-def refuse_inner(target: Tensor, recording: bool) -> None:
-    """Raise where two elements of the target are one place in memory: always for expanded
-    tensors; for overlapping windows where a gradient would count the place twice."""
-    array = target.array
-    if overlaps(array, recording and target._base is not None):
+def refuse_inner(target: Tensor, recording: bool, index: Any = ()) -> None:
+    """Raise where two elements that are written (of the target, or its part at `index`) are one
+    place in memory: in expanded tensors; in windows where a gradient would count it twice."""
+    array, twice = target.array, recording and target._base is not None
+    if overlaps(array, twice) and not (index and not overlaps(array[(*index, ...)], twice)):
         raise AutogradError(
             "unsupported operation: more than one element of the written-to tensor refers to a "
             "single memory location. Please clone() the tensor before performing the "
             f"operation. (shape {list(array.shape)}, byte strides {array.strides})")
 
 
-def check_writable(target: Tensor, args: Sequence[Any], mode: int, part: bool = False) -> bool:
-    """Raise where an in-place op may not be applied; True if its history must be recorded."""
-    refuse_inner(target, recording=bool(mode & GRAD))
+def check_writable(target: Tensor, args: Sequence[Any], mode: int, index: Any = ()) -> bool:
+    """Raise where an in-place op may not be applied (at `index`); True to record its history."""
+    refuse_inner(target, bool(mode & GRAD), index)
     if target._cell is INFERENCE_CELL and not mode & INFERENCE:
         raise AutogradError(
             "Inplace update to inference tensor outside InferenceMode is not allowed.You can "
@@ -388,7 +388,7 @@ def check_writable(target: Tensor, args: Sequence[Any], mode: int, part: bool = 
     wants = any([isinstance(a, Tensor) and a._rg for a in args])
     if not wants and not (base is not None and base._rg):
         return False
-    refuse_rewriting(target, part)
+    refuse_rewriting(target, bool(index))
     return True
 
 
@@ -407,7 +407,7 @@ def refuse_rewriting(target: Tensor, part: bool = False) -> None:
     if target._creation:
         from adjoint.core.views import forbidden
         raise AutogradError(forbidden(target, "is being modified inplace"))
-    if any(t._rg and t.is_leaf for t in (base, target)):     # a view can be made a leaf of its own
+    if base.is_leaf and (base._rg or target._rg) or target._rg and target.is_leaf:
         raise AutogradError(
             "a view of a leaf Variable that requires grad is being used in an in-place "
             f"operation.\n  at {provenance.here(sys._getframe(2))}\n"

@@ -44,8 +44,13 @@ def walking_order(arrays: Sequence[Any], shape: tuple[int, ...]) -> tuple[int, .
 def _order(shape: tuple[int, ...], operands: tuple[tuple[Any, Any], ...]
            ) -> tuple[int, ...] | None:
     """`walking_order` of operands of these shapes and strides."""
-    steps = [_spread(own, strides, len(shape)) for own, strides in operands]
+    return order_by(shape, tuple([_spread(own, strides, len(shape)) for own, strides in operands]))
 
+
+@functools.lru_cache(4096)
+def order_by(shape: tuple[int, ...], steps: tuple[tuple[int, ...], ...]) -> tuple[int, ...] | None:
+    """`walking_order` of operands that take these steps along the axes, 0 along those that they do
+    not move along."""
     def compare(x: int, y: int) -> int:
         """1 where `x` is the slower axis, -1 where `y` is, 0 where nobody says."""
         for s in steps:

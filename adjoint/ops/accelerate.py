@@ -361,7 +361,7 @@ def _gather(k: Any, x: Any, index: Any, *, dim: int) -> Any:
 
 
 def _index(k: Any, x: Any, index: Any, *, dims: tuple[int, ...]) -> Any:
-    if dims != (x.ndim - 1,) or not index.ndim:
+    if dims != (x.ndim - 1,) or not index.ndim or not index.flags.c_contiguous:
         return NotImplemented
     got = k(x, index.reshape(-1), *dims)
     return got if got is NotImplemented else _shaped(got, (*x.shape[:-1], *index.shape))

@@ -26,7 +26,7 @@ from adjoint.ops.api_common import (
     same_dtype,
 )
 from adjoint.ops.arrange import as_strided_op, diagonal_op, undiagonal_op, windows_op
-from adjoint.ops.index import index_op
+from adjoint.ops.index import index_op, index_select_op
 from adjoint.ops.linalg import matmul_op
 from adjoint.ops.moments import norm_op
 from adjoint.ops.pointwise import add, clamp_min, mul, sqrt, sub
@@ -264,7 +264,7 @@ def repeat_interleave(input: Any, repeats: Any = None, dim: Any = None, *,
                             f"{output_size}")
     times: Any = int(counts.reshape(-1)[0]) if counts.size == 1 else counts.reshape(-1)
     at = np.repeat(np.arange(n), times)
-    return index_op(x, at, dims=(d,))
+    return index_select_op(x, at, dims=(d,))
 
 
 @public(method=False)

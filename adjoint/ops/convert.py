@@ -15,9 +15,9 @@ from adjoint.core.modes import GRAD, state, warn
 from adjoint.core.op import op
 from adjoint.core.rehearsal import rehearsal
 from adjoint.core.tensor import OWN, Tensor, bump, named, share_cell, wrap
-from adjoint.ops.api_common import cast_to
+from adjoint.ops.api_common import cast_to, raw
 from adjoint.ops.create import device_name, legacy
-from adjoint.ops.device import check, is_cpu, preserve_format
+from adjoint.ops.device import channels_last_of, check, is_cpu, preserve_format
 from adjoint.ops.pointwise import cast
 from adjoint.ops.public import METHODS, planned, public
 from adjoint.ops.shape import clone_op, expand_op, reshape
@@ -88,7 +88,9 @@ def to(self: Tensor, *args: Any, dtype: Any = None, device: Any = None, copy: bo
     copy = copy and t is self
     if memory_format is not None and memory_format is not preserve_format:
         from adjoint.ops.api_shape import in_format
-        return in_format(t, memory_format, copy)
+        last = getattr(memory_format, "axes", None) is not None
+        return in_format(t, memory_format, copy or last and t is self and (
+            channels_last_of(raw(t)) is not memory_format))
     return clone_op(t) if copy else t
 
 

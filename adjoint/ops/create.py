@@ -31,7 +31,7 @@ from adjoint.core.modes import WATCH, state, warn, warn_as_pytorch
 from adjoint.core.rehearsal import call, rehearsal
 from adjoint.core.tensor import Size, Tensor, alias, bump, cut, owner_of, share_cell, wrap
 from adjoint.ops.api_common import finish_made, of_out
-from adjoint.ops.device import check, memory_order, preserve_format, room, storage_less, strided
+from adjoint.ops.device import check, kept_order, preserve_format, room, storage_less, strided
 from adjoint.ops.device import device as device_type
 from adjoint.ops.public import FUNCTIONS, METHODS, SPARSE, other_names, public
 from adjoint.ops.shape import clone_op
@@ -94,7 +94,7 @@ def order_like(input: Any, memory_format: Any) -> Sequence[int] | None:
         memory_format.fits(array)
         axes: Sequence[int] | None = memory_format.axes
         return axes
-    return memory_order(array) if isinstance(array, (np.ndarray, MetaArray)) else None
+    return kept_order(array) if isinstance(array, (np.ndarray, MetaArray)) else None
 
 
 def filled(shape: tuple[int, ...], dtype: np.dtype[Any], fill: Any) -> Any:

@@ -22,6 +22,7 @@ from adjoint.base.errors import (
 )
 from adjoint.core.rehearsal import call, keeps_value
 from adjoint.core.rehearsal import current as rehearsal
+from adjoint.kernels.order import order_by
 
 _LARGE = 1 << 18                    # elements of an array for which the compiler is loaded
 _ready = False                      # whether there was one
@@ -245,6 +246,21 @@ def memory_order(array: Any) -> tuple[int, ...] | None:
         return None
     axes = tuple(sorted(range(array.ndim), key=lambda d: -array.strides[d]))
     return axes if in_order(array, axes) else None
+
+
+def kept_order(array: Any) -> tuple[int, ...] | None:
+    """The axes from the outermost in memory to the innermost, of a copy of an array with storage
+    or without: its gaps are closed, expanded axes lie where they stand. None for C order."""
+    if in_order(array) and 1 not in array.shape:
+        return None
+    return order_by(array.shape, (array.strides,))
+
+
+def copied(array: Any) -> Any:
+    """A copy whose axes lie in memory as the array's, without its gaps."""
+    axes = kept_order(array) if 0 in array.strides or 1 in array.shape else None
+    return np.array(array, order="C" if 0 in array.strides else "K") if axes is None else relaid(
+        array, axes)
 
 
 def channels_last_of(array: Any) -> memory_format | None:

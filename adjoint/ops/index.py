@@ -20,8 +20,9 @@ from adjoint.core.bind import bind
 from adjoint.core.inplace import places as view_places
 from adjoint.core.inplace import scatter_into, shown, turning
 from adjoint.core.op import Op, op
+from adjoint.kernels.order import order_by
 from adjoint.ops.api_common import fill_like, narrowed, wide
-from adjoint.ops.device import in_rows
+from adjoint.ops.device import in_order, in_rows, relaid
 from adjoint.ops.family import batch_broadcast, broadcast_shapes, generated, promote
 from adjoint.ops.gather import MANY, add_picked, pick, put_picked, within, write_along
 from adjoint.ops.pointwise import add, conj_op, lt, neg, where_op
@@ -144,7 +145,19 @@ def check_range(index: Any, shape: Shape, dims: Shape, negative: bool = False) -
 
 
 def _index_impl(x: Any, index: Any, /, *, dims: Shape) -> Any:
-    """Negative positions count from the end where one axis is indexed."""
+    """The axes lie in memory as those of the two operands; negative positions count from the end
+    where one axis is indexed."""
+    out = _indexed(x, index, dims)
+    if out.ndim < 2 or x.flags.c_contiguous and index.flags.c_contiguous and (
+            out.flags.c_contiguous):
+        return out
+    still = indexed_shape(x.strides, (0,) * index.ndim, dims)
+    moved = indexed_shape((0,) * x.ndim, index.strides, dims)
+    axes = order_by(out.shape, (still, moved)) or tuple(range(out.ndim))
+    return out if in_order(out, axes) else relaid(out, axes)
+
+
+def _indexed(x: Any, index: Any, dims: Shape) -> Any:
     if len(dims) == 1:
         try:
             return x.take(index, dims[0])
@@ -343,7 +356,7 @@ def _strict_impl(x: Any, index: Any, /, *, dims: Shape) -> Any:
         if picked is not None:
             return picked
     check_range(index, x.shape, dims)
-    return _index_impl(x, index, dims=dims)
+    return _indexed(x, index, dims)
 
 
 def _declare_index(name: str, node: str, impl: Any = _strict_impl) -> Any:

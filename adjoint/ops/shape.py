@@ -14,7 +14,7 @@ from adjoint.base.errors import ArgumentError, DTypeError, IndexOutOfRange, Shap
 from adjoint.core.bind import bind, function_of
 from adjoint.core.op import Op, op, register
 from adjoint.core.tensor import Tensor
-from adjoint.ops.device import as_first, channels_last_of, following, in_format, relaid
+from adjoint.ops.device import as_first, channels_last_of, copied, following, in_format, relaid
 
 Shape = tuple[int, ...]
 
@@ -252,7 +252,7 @@ roll_op: Any = op(
     jvp={"x": None},
     batch=lambda op_, args, b, attrs: op_.call(args[0], shifts=attrs["shifts"],
                                                dims=tuple(d + 1 for d in attrs["dims"])))
-clone_op: Any = op("clone", show="{x}", impl=lambda x, /: np.array(x, order="K"), infer=lambda x: x,
+clone_op: Any = op("clone", show="{x}", impl=lambda x, /: copied(x), infer=lambda x: x,
               vjp={"x": lambda ct: ct}, jvp={"x": None}, elementwise=True,
               batch=lambda op_, args, b, attrs: op_.call(args[0]))
 relaid_op: Any = op(
@@ -332,13 +332,16 @@ def _stack_infer(*xs: Aval, dim: int) -> Aval:
 
 
 def _stack_impl(*xs: Any, dim: int) -> Any:
-    if not dim and xs[0].ndim and len({x.shape for x in xs}) == 1:
-        shape, kind = xs[0].shape, np.result_type(*{x.dtype for x in xs})
-        out = np.empty((len(xs), *shape), kind)
-        np.concatenate(xs, out=out.reshape(len(xs) * shape[0], *shape[1:]))
-        return out
-    at = _slicer(dim, None)
-    return np.concatenate([x[at] for x in xs], dim)
+    shape, kind = xs[0].shape, np.result_type(*{x.dtype for x in xs})
+    made = (*shape[:dim], len(xs), *shape[dim:])
+    if dim == len(shape):
+        at = _slicer(dim, None)
+        return np.concatenate([x[at] for x in xs], dim, out=np.empty(made, kind))
+    if not xs[0].flags.c_contiguous and channels_last_of(xs[0]) is not None:
+        return _cat_impl(*xs, dim=dim).reshape(made)
+    out = np.empty(made, kind)
+    np.concatenate(xs, dim, out=out.reshape(*shape[:dim], len(xs) * shape[dim], *shape[dim + 1:]))
+    return out
 
 
 stack_op: Any = op(

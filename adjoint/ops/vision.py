@@ -23,7 +23,7 @@ from adjoint.ops.api_common import (
 from adjoint.ops.api_shape import c_clone, in_format_of
 from adjoint.ops.device import following
 from adjoint.ops.gather import gather_op
-from adjoint.ops.index import index_op, unindex_op
+from adjoint.ops.index import index_op, index_select_op, unindex_op
 from adjoint.ops.linalg import matmul_op
 from adjoint.ops.pointwise import (
     add,
@@ -115,7 +115,7 @@ def pad(input: Any, pad: Any, mode: str = "constant", value: Any = None) -> Any:
         pairs = [(max(a, 0), max(b, 0)) for a, b in pairs]
     for d, (a, b) in enumerate(pairs):
         if a or b:
-            x = index_op(x, _pad_positions(x.shape[d], a, b, mode, d), dims=(d,))
+            x = index_select_op(x, _pad_positions(x.shape[d], a, b, mode, d), dims=(d,))
     x = x if mode == "circular" else in_format_of(x, input)
     return c_clone(x) if x is input else x          # (a result of its own where nothing is added)
 
