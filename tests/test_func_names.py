@@ -8,7 +8,7 @@ import pytest
 
 import adjoint as ad
 from adjoint import func as af
-from adjoint.base.errors import ArgumentError, AutogradError, DTypeError
+from adjoint.base.errors import ArgumentError, AutogradError, DTypeError, StructureError
 
 V = np.array([0.3, -0.7, 1.2])
 M = np.random.default_rng(0).normal(size=(4, 3))
@@ -39,6 +39,11 @@ def t(x: Any) -> Any:
         t(M), t(V))),
     (ArgumentError, "5 for axis_size", lambda: af.vmap(lambda x: x, axis_size=5)(t(M))),
     (ArgumentError, "None", lambda: af.vmap(lambda x: x, in_dims=None)(t(M))),
+    (ArgumentError, "got: <class 'float'>", lambda: af.vmap(lambda x: x, in_dims=0.5)(t(M))),
+    (ArgumentError, "Got in_dim=a for an input but in_dim must be", lambda: af.vmap(
+        lambda x, y: x, in_dims=(0, "a"))(t(M), t(M))),
+    (StructureError, "cotangents: {'b': \\*}, primal output: {'a': \\*}", lambda: af.vjp(
+        lambda x: {"a": x}, t(V))[1]({"b": t(V)})),
     (ArgumentError, "one value per example", lambda: af.vmap(lambda x: x, out_dims=None)(t(M))),
     (ArgumentError, "chunk_size=2", lambda: af.vmap(lambda x: af.psum(x, "i"), axis_name="i",
                                                     chunk_size=2)(t(M))),

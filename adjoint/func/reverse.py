@@ -379,6 +379,12 @@ def grad(func: Callable[..., Any], argnums: Any = 0, has_aux: bool = False, *,
     return run
 
 
+def _keys(spec: Spec) -> list[Any]:
+    """The keys of the dictionaries of a tree, where a function gave them or its caller did."""
+    own = [spec.meta] if spec.kind is dict else []
+    return own + [k for c in spec.children for k in _keys(c)]
+
+
 def vjp(func: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
     """(output, pull): `pull(cotangent)` gives one cotangent per primal. `pull` may be called
     again and again.
@@ -395,7 +401,8 @@ def vjp(func: Callable[..., Any], *primals: Any, has_aux: bool = False) -> Any:
              create_graph: bool | None = None) -> tuple[Any, ...]:
         given = (cotangents, *more) if more else cotangents
         leaves, spec = flatten(given)
-        if spec != p.out_spec and len(leaves) != len(p.outputs):
+        if spec != p.out_spec and (as_pytorch[0] or len(leaves) != len(p.outputs)
+                                   or _keys(spec) != _keys(p.out_spec)):
             raise StructureError("Expected pytree structure of cotangents to be the same as pytree "
                                  "structure of outputs to the function. cotangents: "
                                  f"{outline(spec)}, primal output: {outline(p.out_spec)}")

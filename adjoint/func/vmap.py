@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from adjoint.base.errors import ArgumentError, IndexOutOfRange
-from adjoint.base.tree import broadcast_prefix, flatten, unflatten
+from adjoint.base.tree import broadcast_prefix, flatten, split, unflatten
 from adjoint.core.inplace import lend, settle
 from adjoint.core.modes import as_pytorch
 from adjoint.core.tensor import Tensor, wrap
@@ -17,6 +17,8 @@ from adjoint.func.batch import Batch, BatchTensor
 from adjoint.ops.create import tensor
 from adjoint.ops.generator import rewind
 from adjoint.ops.shape import cat_op, expand_op, permute_op, unsqueeze_op
+
+_WHOLE = (int, np.integer)
 
 
 def move_axis(x: Any, source: int, target: int) -> Any:
@@ -43,6 +45,9 @@ def _sizes(leaves: Sequence[Any], dims: Sequence[Any], given: int | None, what: 
     for i, (x, d) in enumerate(zip(leaves, dims, strict=True)):
         if d is None:
             continue
+        if not isinstance(d, _WHOLE):
+            raise ArgumentError(f"{what}: Got in_dim={d} for an input but in_dim must be either an "
+                                "integer dimension or None.")
         if not isinstance(x, (Tensor, np.ndarray)):
             raise ArgumentError(f"{what}: Got in_dim={d} for an input but the input is of type "
                                 f"{type(x)}: input {i} can't be mapped, as only tensors can. We "
@@ -102,7 +107,7 @@ def vmap(func: Callable[..., Any], in_dims: Any = 0, out_dims: Any = 0,
     def mapped(*args: Any, **kwargs: Any) -> Any:
         leaves, spec = flatten(args)
         what = f"vmap({_name(func)}, in_dims={in_dims}, ...)(<inputs>)"
-        if isinstance(in_dims, (list, str)):
+        if isinstance(in_dims, list) or not isinstance(in_dims, _WHOLE) and split(in_dims) is None:
             raise ArgumentError(f"{what}: expected `in_dims` to be int or a (potentially nested) "
                                 f"tuple matching the structure of inputs, got: {type(in_dims)}.")
         dims = broadcast_prefix(in_dims, spec, what, "in_dims", "inputs")
@@ -131,7 +136,7 @@ def vmap(func: Callable[..., Any], in_dims: Any = 0, out_dims: Any = 0,
                                   f"{out_dims})(<inputs>)", "out_dims", "outputs")
         found = unflatten([_place(o, p, size, func)
                            for o, p in zip(outs, places, strict=True)], out_spec)
-        if found is None and out_dims is not None and as_pytorch[0]:
+        if as_pytorch[0] and isinstance(out_dims, int) and None in flatten(found, _absent)[0]:
             raise _no_tensor(func, None)
         return found
     return mapped
@@ -171,6 +176,10 @@ def _no_tensor(func: Any, found: Any) -> ArgumentError:
     name = _name(func)
     return ArgumentError(f"vmap({name}, ...): `{name}` must only return Tensors, got type "
                          f"{type(found)}. Did you mean to set out_dims= to None for output?")
+
+
+def _absent(x: Any) -> bool:
+    return x is None
 
 
 def _place(o: Any, dim: Any, size: int, func: Any) -> Any:

@@ -48,7 +48,9 @@ from adjoint.ops.shape import clone_op
 
 # ------------------------------------------------------------------ sums with a factor
 def _whole(alpha: Any, *xs: Any) -> Any:
-    """A factor of integers is none with a fraction, and one of booleans is one."""
+    """A factor of integers is none with a fraction, and that of booleans alone is a boolean."""
+    if type(alpha) is bool and not all(dtype_of(x).kind == "b" for x in xs):
+        raise ArgumentError("Boolean alpha only supported for Boolean results.")
     if type(alpha) is float and all(dtype_of(x).kind in "biu" for x in xs):
         raise ArgumentError("For integral input tensors, argument alpha must not be a floating "
                             f"point number, got {alpha}")

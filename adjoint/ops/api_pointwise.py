@@ -512,7 +512,7 @@ def logit(input: Any, eps: float | None = None, *, out: Any = None) -> Any:
 @public()
 def polygamma(n: Any, input: Any = None, *, out: Any = None) -> Any:
     """The n-th derivative of digamma."""
-    if isinstance(n, Tensor):
+    if isinstance(n, Tensor) and not (isinstance(input, Tensor) and not len(n.shape)):
         n, input = input, n
     if n < 0:
         raise ArgumentError(f"polygamma(n, x) does not support negative n. (n is {n})")

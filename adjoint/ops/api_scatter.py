@@ -64,6 +64,8 @@ def gather(input: Any, dim: int, index: Any, *, sparse_grad: bool = False, out: 
         apart(out, input, index)
     d = one_dim(input, dim)
     index = index_of("gather", index)
+    if len(input.shape) == 1 and not len(index.shape):
+        return finish_same(out, reshape(gather_op(input, reshape(index, (1,)), dim=0), ()))
     if len(input.shape) and numel(index):
         fits("gather", tuple(input.shape), tuple(index.shape), d)
     return finish_same(out, gather_op(input, index, dim=d))
@@ -91,9 +93,17 @@ def take_along_dim(input: Any, indices: Any, dim: Any = None, *, out: Any = None
     return finish_same(out, gather_op(x, j, dim=d))
 
 
-def _scatter(name: str, x: Any, dim: int, index: Any, src: Any, reduce: Any, add_to: bool) -> Any:
+def _lines(x: Any, *operands: Any) -> Any:
+    """The operands, those of one element that go with a vector as vectors of one."""
+    return [reshape(a, (1,)) if hasattr(a, "shape") and len(x.shape) == 1 and not len(a.shape)
+            else a for a in operands]
+
+
+def _scatter(name: str, x: Any, dim: int, index: Any, src: Any, value: Any, reduce: Any = None,
+             add_to: bool = False) -> Any:
     d = one_dim(x, dim)
-    index = index_of(name, index)
+    index, src = _lines(x, index_of(name, index), src)
+    src = value if src is None else src
     src = src if hasattr(src, "shape") else held(src, dtype_of(x))
     if reduce is not None:
         if reduce not in ("add", "multiply"):
@@ -125,8 +135,7 @@ def scatter(input: Any, dim: int, index: Any, src: Any = None, *, value: Any = N
             [0., 0., 5.]])
     """
     _told_of_reduce(src, reduce)
-    op_, d, index, src = _scatter("scatter", input, dim, index, value if src is None else src,
-                                  reduce, False)
+    op_, d, index, src = _scatter("scatter", input, dim, index, src, value, reduce)
     return finish_same(out, op_(input, index, src, dim=d))
 
 
@@ -135,8 +144,7 @@ def scatter_(self: Any, dim: int, index: Any, src: Any = None, *, value: Any = N
              reduce: Any = None) -> Any:
     """In-place `scatter`."""
     _told_of_reduce(src, reduce)
-    op_, d, index, src = _scatter("scatter_", self, dim, index, value if src is None else src,
-                                  reduce, False)
+    op_, d, index, src = _scatter("scatter_", self, dim, index, src, value, reduce)
     if not hasattr(op_, "op"):
         return setitem(self, Ellipsis, op_(clone_op(self), index, src, dim=d)) or self
     return inplace(op_.op, self, (index, src), {"dim": d}, name="scatter_")
@@ -152,7 +160,7 @@ def _need_source(name: str, position: int, src: Any) -> None:
 def scatter_add(input: Any, dim: int, index: Any, src: Any, *, out: Any = None) -> Any:
     """A copy of `input` with src added to the places `index` names along dim."""
     _need_source("scatter_add", 3, src)
-    op_, d, index, src = _scatter("scatter_add", input, dim, index, src, None, True)
+    op_, d, index, src = _scatter("scatter_add", input, dim, index, src, None, add_to=True)
     return finish_same(out, op_(input, index, src, dim=d))
 
 
@@ -160,7 +168,7 @@ def scatter_add(input: Any, dim: int, index: Any, src: Any, *, out: Any = None) 
 def scatter_add_(self: Any, dim: int, index: Any, src: Any) -> Any:
     """In-place `scatter_add`."""
     _need_source("scatter_add_", 2, src)
-    op_, d, index, src = _scatter("scatter_add_", self, dim, index, src, None, True)
+    op_, d, index, src = _scatter("scatter_add_", self, dim, index, src, None, add_to=True)
     return inplace(op_.op, self, (index, src), {"dim": d}, name="scatter_add_")
 
 
@@ -430,7 +438,7 @@ def scatter_reduce(input: Any, dim: int, index: Any, src: Any, reduce: str, *,
     if reduce != "sum" and reduce != "prod":
         need_kernel(f"scatter_gather_tensor_cpu_reduce_{reduce}", "b" if reduce == "mean" else "c",
                     input)
-    op_, d, index, src = _scatter("scatter_reduce", input, dim, index, src, None, True)
+    op_, d, index, src = _scatter("scatter_reduce", input, dim, index, src, None, add_to=True)
     if not len(input.shape):
         one = scatter_reduce(reshape(input, (1,)), 0, reshape(index, (-1,)), reshape(src, (-1,)),
                              reduce, include_self=include_self)

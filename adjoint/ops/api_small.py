@@ -273,6 +273,7 @@ nextafter_op = op("nextafter", impl=lambda a, b, /: np.nextafter(a, b),
 @public()
 def nextafter(input: Any, other: Any, *, out: Any = None) -> Any:
     """The next float after `input` towards `other`; it moves with `input`."""
+    need_tensors("nextafter", input, other)
     need_kernel("nextafter_cpu", "biuc", input, other)
     return finish(out, nextafter_op(input, other), input, other)
 

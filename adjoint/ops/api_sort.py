@@ -283,7 +283,8 @@ def searchsorted(sorted_sequence: Any, input: Any, *, out_int32: bool = False, r
     >>> ad.searchsorted(ad.tensor([1, 3, 5]), ad.tensor([3, 4]))
     tensor([1, 2])
     """
-    need_kernel("searchsorted_out_cpu", "b", sorted_sequence)
+    need_kernel("searchsorted_out_cpu", "bc",
+                *(x for x in (sorted_sequence, input) if hasattr(x, "shape")))
     if as_pytorch[0]:
         _told_of_copy(input, sorted_sequence, sorter)
     seq = sorted_sequence
@@ -354,7 +355,7 @@ place_op: Any = op(
 def bucketize(input: Any, boundaries: Any, *, out_int32: bool = False, right: bool = False,
               out: Any = None) -> Any:
     """Which bucket each element falls into."""
-    need_kernel("searchsorted_out_cpu", "b",
+    need_kernel("searchsorted_out_cpu", "bc",
                 *(x for x in (boundaries, input) if hasattr(x, "shape")))
     if as_pytorch[0]:
         _told_of_copy(input, boundaries)
@@ -401,7 +402,8 @@ def isin(elements: Any, test_elements: Any, *, assume_unique: bool = False,
     if not isinstance(elements, Tensor) and not isinstance(test_elements, Tensor):
         raise DTypeError("isin() received an invalid combination of arguments: one of elements and "
                          "test_elements has to be a tensor")
-    need_kernel("Unsupported input type encountered for isin(): {}", "bc", elements, test_elements)
+    for x in (elements, test_elements):
+        need_kernel("Unsupported input type encountered for isin(): {}", "bc", x)
     return finish_same(out, isin_op(elements, test_elements, invert=bool(invert)))
 
 
@@ -520,6 +522,13 @@ def diff(input: Any, n: int = 1, dim: int = -1, prepend: Any = None, append: Any
     return finish(out, x)
 
 
+def _places_of_strips(name: str, x: Any) -> None:
+    """Refuse places that are truth values."""
+    if x is not None:
+        need_kernel(f"{name}: received a bool input for `x` or `y`, but bool is not supported", "b",
+                    x)
+
+
 def _strips(y: Any, x: Any, dx: float, d: int) -> Any:
     """The areas between neighbouring samples along axis d."""
     from adjoint.ops.pointwise import add, mul
@@ -530,16 +539,15 @@ def _strips(y: Any, x: Any, dx: float, d: int) -> Any:
     step = diff(x, dim=0 if len(x.shape) == 1 else d - len(y.shape) + len(x.shape))
     if len(x.shape) == 1:
         step = reshape(step, (k, *(1,) * (len(y.shape) - d - 1)))
-    if dtype_of(both).kind in "iu" and dtype_of(step).kind in "iu":
-        return mul(both, step)              # in the integers' own range: halved once summed
+    if dtype_of(both).kind in "iu":
+        return mul(both, step)              # in the range of the places: halved once summed
     return mul(mul(both, 0.5), step)
 
 
 def _halved(total: Any, y: Any, x: Any) -> Any:
-    """What sums of `_strips` still lack: the half, where samples and places are integers."""
+    """What sums of `_strips` still lack: the half, where samples are integers at given places."""
     from adjoint.ops.pointwise import mul
-    whole = x is not None and dtype_of(y).kind in "iu" and dtype_of(x).kind in "iu"
-    return mul(total, 0.5) if whole else total
+    return mul(total, 0.5) if x is not None and dtype_of(y).kind in "iu" else total
 
 
 def _whole_integral(y: Any, dx: float, d: int) -> Any:
@@ -556,6 +564,7 @@ def trapezoid(y: Any, x: Any = None, *, dx: float = 1.0, dim: int = -1) -> Any:
     """The integral of samples by the trapezoid rule."""
     need_kernel("trapezoid: received a bool input for `x` or `y`, but bool is not supported", "b",
                 y)
+    _places_of_strips("trapezoid", x)
     from adjoint.ops.reduce import sum_op
     d = one_dim(y, dim)
     if x is None and dtype_of(y).kind in "iu":
@@ -576,6 +585,7 @@ def cumulative_trapezoid(y: Any, x: Any = None, *, dx: float = 1.0, dim: int = -
     """Running integrals of samples by the trapezoid rule."""
     need_kernel("cumulative_trapezoid: received a bool input for `x` or `y`, but bool is not "
                 "supported", "b", y)
+    _places_of_strips("cumulative_trapezoid", x)
     d = one_dim(y, dim)
     return _halved(cumsum_op(_strips(y, x, dx, d), dim=d), y, x)
 
