@@ -24,6 +24,7 @@ from __future__ import annotations
 
 import functools
 import importlib
+import inspect
 from collections.abc import Callable, Iterable
 from contextvars import Token
 from types import FunctionType, TracebackType
@@ -68,6 +69,7 @@ _MODULES = {"nn.functional": adjoint.nn.functional, "nn.init": adjoint.nn.init,
             "linalg": adjoint.linalg, "fft": adjoint.fft, "special": adjoint.special}
 # Functions that nobody is asked about.
 _UNASKED = frozenset("is_tensor is_storage from_numpy manual_seed".split())
+_EITHER = inspect.Parameter.POSITIONAL_OR_KEYWORD
 _INIT = frozenset("uniform_ normal_ constant_ kaiming_uniform_".split())
 _FUNCTIONAL = frozenset("""atleast_1d atleast_2d atleast_3d broadcast_shapes broadcast_tensors
 cartesian_prod block_diag cdist chain_matmul einsum istft lu norm meshgrid pca_lowrank split stft
@@ -165,8 +167,11 @@ def get_overridable_functions() -> dict[Any, list[Callable[..., Any]]]:
     True
     """
     owners: dict[str, Any] = {"": adjoint, "Tensor": Tensor, **_MODULES}
-    return {owners[where]: [f for n, f in found.items() if n not in _ONLY_MODES]
-            for where, found in _everything().items()}
+    found = {owners[where]: [f for n, f in found.items() if n not in _ONLY_MODES]
+             for where, found in _everything().items()}
+    intercept.properties_ask()
+    found[Tensor] += [p.__get__ for p in vars(Tensor).values() if isinstance(p, intercept.Asking)]
+    return found
 
 
 def get_ignored_functions() -> set[Callable[..., Any]]:
@@ -182,11 +187,30 @@ def get_testing_overrides() -> dict[Callable[..., Any], Callable[..., Any]]:
     -1
     """
     def stand_in(f: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(f)
         def dummy(*args: Any, **kwargs: Any) -> int:
             return -1
+        dummy.__name__ = dummy.__qualname__ = f.__name__
+        dummy.__signature__ = _told(f)  # type: ignore[attr-defined]  # a function takes attributes
         return dummy
     return {f: stand_in(f) for found in get_overridable_functions().values() for f in found}
+
+
+def _told(f: Callable[..., Any]) -> inspect.Signature:
+    """The arguments of a function in one row, operands without a default, as PyTorch tells them."""
+    if not isinstance(f, FunctionType):                         # of a property
+        return inspect.Signature([inspect.Parameter("self", _EITHER)])
+    row: list[inspect.Parameter] = []
+    for p in inspect.signature(f).parameters.values():
+        if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD):
+            given = p.empty if p.name in ("self", "input", "other") and all(
+                q.default is q.empty for q in row) else p.default
+            row.append(inspect.Parameter(p.name, _EITHER, default=given))
+    needed = [p for p in row if p.default is p.empty]
+    many = [p.replace(annotation=p.empty) for p in inspect.signature(f).parameters.values()
+            if p.kind is p.VAR_POSITIONAL]
+    if many and not needed:
+        return inspect.Signature(many)
+    return inspect.Signature(needed + [p for p in row if p.default is not p.empty])
 
 
 @functools.cache
@@ -211,6 +235,10 @@ def resolve_name(f: Any) -> str | None:
     """
     if isinstance(f, intercept.Accessor):
         return f"torch.Tensor.{f.of}.{f.__name__}"
+    owner = getattr(f, "__self__", None)
+    if isinstance(owner, property):
+        names = [n for n, p in vars(Tensor).items() if p is owner]
+        return f"torch.Tensor.{names[0]}.{f.__name__}" if names else None
     return _names().get(f)
 
 
