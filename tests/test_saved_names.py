@@ -137,6 +137,20 @@ def test_pytorch_keeps_the_same(expression: str, names: str) -> None:
     assert told[1] == told[0]
 
 
+CALLED = ["m.fmod(c)", "m.fmod(2)", "m.clamp_min(0.5)", "m.clamp_max(c)", "t.clamp_max(m, max=c)",
+          "m.scatter(0, where[:, None], 1.0)", "m.scatter(0, where[:, None], c)",
+          "m.scatter_reduce(0, where[:, None], c, 'sum')", "t.linalg.lu_factor(s)[0]",
+          "t.linalg.lstsq(s, s)[0]", "t.triangular_solve(s, s)[0]"]
+
+
+@pytest.mark.parametrize("expression", CALLED)
+@pytest.mark.filterwarnings("ignore:torch.triangular_solve is deprecated")
+def test_nodes_are_called_as_the_peers(expression: str) -> None:
+    torch = pytest.importorskip("torch")
+    theirs, ours = (eval(expression, space(t)).grad_fn.name() for t in (torch, ad))
+    assert ours == theirs
+
+
 def test_numbers_can_be_read_after_backward_and_tensors_cannot() -> None:
     m = ad.rand(3, 4, requires_grad=True)
     y, z = m.sum(0), m.max(0)[0]

@@ -36,7 +36,7 @@ from adjoint.ops.api_common import (
     undifferentiated,
     value,
 )
-from adjoint.ops.public import METHODS, known_as, operands, planned, public, write_out
+from adjoint.ops.public import METHODS, known_as, known_by, operands, planned, public, write_out
 from adjoint.ops.shape import clone_op, expand_op, stack_op
 
 NUMBER = (bool, int, float, complex)
@@ -208,6 +208,7 @@ def remainder(input: Any, other: Any, *, out: Any = None) -> Any:
 
 
 @public()
+@known_by("Fmod")
 def fmod(input: Any, other: Any, *, out: Any = None) -> Any:
     """The remainder of division with the sign of `input` (C's fmod)."""
     need_tensors("fmod", input)
@@ -453,6 +454,7 @@ def clamp_(self: Tensor, min: Any = None, max: Any = None) -> Tensor:
 
 
 @public(name="clamp_min", quick=True)
+@known_by("ClampMin", "min")
 def clamp_min(input: Any, min: Any, *, out: Any = None) -> Any:
     """max(input, min), elementwise."""
     if isinstance(input, NUMBER):
@@ -461,6 +463,7 @@ def clamp_min(input: Any, min: Any, *, out: Any = None) -> Any:
 
 
 @public(name="clamp_max", quick=True)
+@known_by("ClampMax", "max")
 def clamp_max(input: Any, max: Any, *, out: Any = None) -> Any:
     """min(input, max), elementwise."""
     if isinstance(input, NUMBER):

@@ -124,7 +124,12 @@ def _told_of_reduce(src: Any, reduce: Any) -> None:
                         "instead for more reduction options.")
 
 
+def _scattered_as(x: Any, dim: int, index: Any, src: Any = None, **kwargs: Any) -> str:
+    return f"ScatterBackward{int(not hasattr(src, 'shape'))}"      # (a number has its own)
+
+
 @public()
+@known_as(_scattered_as)
 def scatter(input: Any, dim: int, index: Any, src: Any = None, *, value: Any = None,
             reduce: Any = None, out: Any = None) -> Any:
     """A copy of `input` with src (or a number) written to the places `index` names along dim.
@@ -140,6 +145,7 @@ def scatter(input: Any, dim: int, index: Any, src: Any = None, *, value: Any = N
 
 
 @public("scatter_", function=False)
+@known_as(_scattered_as)
 def scatter_(self: Any, dim: int, index: Any, src: Any = None, *, value: Any = None,
              reduce: Any = None) -> Any:
     """In-place `scatter`."""
@@ -420,7 +426,7 @@ def _product(x: Any, index: Any, src: Any, d: int) -> Any:
 
 
 @public()
-@typed
+@known_as("ScatterReduceBackward0")
 def scatter_reduce(input: Any, dim: int, index: Any, src: Any, reduce: str, *,
                    include_self: bool = True, out: Any = None) -> Any:
     """A copy of `input` with src reduced into the places `index` names along dim.

@@ -15,6 +15,7 @@ from adjoint.ops.decompose import pinv_op, svd_op
 from adjoint.ops.linalg import columns, matmul_op
 from adjoint.ops.moments import real_of
 from adjoint.ops.pointwise import abs_op, cast, gt, maximum, mul, sub
+from adjoint.ops.public import known_as
 from adjoint.ops.reduce import amax_op, sum_op
 from adjoint.ops.shape import narrow_op, reshape, squeeze_op, unsqueeze_op
 
@@ -47,6 +48,7 @@ def _fit_lstsq(A: Any, B: Any, driver: Any) -> bool:
 
 
 @linalg()
+@known_as("LinalgLstsqBackward0")
 @in_float32
 def lstsq(A: Any, B: Any, rcond: Any = None, *, driver: Any = None, out: Any = None) -> Any:
     """X that minimises ‖A·X - B‖: (solution, residuals, rank, singular_values).

@@ -49,7 +49,7 @@ from adjoint.ops.decompose import (
 from adjoint.ops.index import tril_op, triu_op
 from adjoint.ops.linalg import columns, matmul_op, mH
 from adjoint.ops.pointwise import abs_op, add, div, eq, mul, sub, where_op
-from adjoint.ops.public import FUNCTIONS, public, typed
+from adjoint.ops.public import FUNCTIONS, known_as, public, typed
 from adjoint.ops.reduce import amax_op, amin_op, sum_op
 from adjoint.ops.shape import cat_op, clone_op, mT, narrow_op, squeeze_op, unsqueeze_op
 from adjoint.ops.singular import LinAlgError, factor, first_failure, refusal
@@ -197,6 +197,7 @@ def lu(A: Any, *, pivot: bool = True, out: Any = None) -> Any:
 
 
 @linalg()
+@known_as("LinalgLuFactorExBackward0")
 def lu_factor(A: Any, *, pivot: bool = True, out: Any = None) -> Any:
     """(LU packed in one matrix, int32 pivots from 1), as `lu_solve` takes them. Raises LinAlgError
     where U has a zero on its diagonal: `lu_factor_ex` gives its place instead."""
@@ -249,7 +250,7 @@ def _older(name: str, now: str) -> None:
 
 
 @public(method=True)
-@typed
+@known_as("TriangularSolveBackward0")
 def triangular_solve(b: Any, A: Any, upper: bool = True, transpose: bool = False,
                      unitriangular: bool = False, *, out: Any = None) -> Any:
     """(X with A·X = b for a triangle of A, a copy of A)."""
@@ -452,6 +453,7 @@ def solve_ex(A: Any, B: Any, *, left: bool = True, check_errors: bool = False,
 
 
 @linalg(method=False)
+@known_as("LinalgLuFactorExBackward0")
 def lu_factor_ex(A: Any, *, pivot: bool = True, check_errors: bool = False,
                  out: Any = None) -> Any:
     """(LU, pivots, info): info is the first zero on U's diagonal, from 1, or 0; LinAlgError for

@@ -283,9 +283,9 @@ def said(t: Tensor, f: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[s
             enumerate(args), kwargs.items())))
 
 
-def known_as(node: str) -> Callable[[F], F]:
-    """A function, the last node of whose result prints as `node`: in PyTorch it is one op, here
-    several, or one that others share."""
+def known_as(node: str | Callable[..., str]) -> Callable[[F], F]:
+    """A function, the last node of whose result (of the first of several) prints as `node`, or as
+    that says of the arguments: in PyTorch it is one op, here several, or one that others share."""
     def around(f: F) -> F:
         inner = f if hasattr(f, "__wrapped__") else typed(f)
 
@@ -293,12 +293,21 @@ def known_as(node: str) -> Callable[[F], F]:
         def call(*args: Any, **kwargs: Any) -> Any:
             since = next_sequence()
             made = inner(*args, **kwargs)
-            if type(made) is Tensor and made._rg and not state() & WATCH:
-                named(made, node, since)
-                said(made, f, args, kwargs)
+            first = made[0] if isinstance(made, tuple) and made else made
+            if type(first) is Tensor and first._rg and not state() & WATCH:
+                named(first, node if isinstance(node, str) else node(*args, **kwargs), since)
+                said(first, f, args, kwargs)
             return made
         return call  # type: ignore[return-value]  # same signature
     return around
+
+
+def known_by(node: str, other: str = "other") -> Callable[[F], F]:
+    """`known_as`, where PyTorch's node tells a number (0) as second operand from a tensor (1)."""
+    def told(*args: Any, **kwargs: Any) -> str:
+        second = args[1] if len(args) > 1 else kwargs.get(other)
+        return f"{node}Backward{int(hasattr(second, 'shape'))}"
+    return known_as(told)
 
 
 def settle(package: str) -> None:
