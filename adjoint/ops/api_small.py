@@ -592,8 +592,7 @@ def histogramdd(input: Any, bins: Any, *, range: Any = None, weight: Any = None,
              ([bins] * n if isinstance(bins, int) else bins)]
     for b in given:
         if not isinstance(b, int) and (np.diff(b) < 0).any():
-            raise ArgumentError(f"histogramdd: bin edges must increase, got {b.tolist()}; sort "
-                                "them")
+            raise ArgumentError(f"histogramdd: bin edges must increase, sort them: {b.tolist()}")
     limits: Any = None if range is None else list(np.asarray(range, float).reshape(n, 2))
     weights = None if weight is None else value(weight, "weight").reshape(-1)
     hist, edges = np.histogramdd(rows, given, limits, density, weights)
