@@ -38,6 +38,7 @@ from adjoint.ops.reduce import (
     reduced_shape,
     spread,
     sum_op,
+    total,
 )
 
 Shape = tuple[int, ...]
@@ -93,11 +94,11 @@ def _var_impl(x: Any, /, *, dim: Shape, correction: float, keepdim: bool) -> Any
     w = wide(x)
     n = count(x.shape, dim)
     with np.errstate(all="ignore"):
-        centred = w - np.mean(w, axis=dim, keepdims=True) if x.size else w
+        centred = w - total(w, dim, True) / w.dtype.type(n) if x.size else w
         square = (np.square(centred) if w.dtype.kind != "c"
                   else np.square(centred.real) + np.square(centred.imag))
-        total = np.asarray(ADD.reduce(square, axis=dim, keepdims=keepdim))
-        out = total / np.asarray(max(n - correction, 0), total.dtype)
+        out = total(square, dim, keepdim)
+        out = out / np.asarray(max(n - correction, 0), out.dtype)
     return narrowed(c_order(np.asarray(out)), real_of(x.dtype))
 
 
@@ -227,12 +228,12 @@ def _lse_impl(x: Any, /, *, dim: Shape, keepdim: bool) -> Any:
     w = wide(x)
     if not x.size:
         with np.errstate(divide="ignore"):
-            out = np.log(ADD.reduce(np.exp(w), axis=dim, keepdims=keepdim))
+            out = np.log(total(np.exp(w), dim, keepdim))
         return narrowed(np.asarray(out), x.dtype)
     top = MAXIMUM.reduce(w.real, axis=dim, keepdims=True)
     top = np.where(np.isfinite(top), top, 0).astype(top.dtype)
     with np.errstate(divide="ignore"):
-        out = np.log(ADD.reduce(np.exp(w - top), axis=dim, keepdims=True)) + top
+        out = np.log(total(np.exp(w - top), dim, True)) + top
     return narrowed(c_order(out if keepdim else np.asarray(out.squeeze(dim))), x.dtype)
 
 
@@ -277,18 +278,18 @@ def _norm_impl(x: Any, /, *, p: float, dim: Shape, keepdim: bool) -> Any:
     size = np.absolute(w) if p != 2 or w.dtype.kind == "c" else w
     kind: dict[str, Any] = {"axis": dim, "keepdims": keepdim}
     if p == 2:
-        out = np.sqrt(ADD.reduce(np.square(size), **kind))
+        out = np.sqrt(total(np.square(size), dim, keepdim))
     elif p == math.inf:
-        out = MAXIMUM.reduce(size, **kind) if x.size else ADD.reduce(size, **kind)
+        out = MAXIMUM.reduce(size, **kind) if x.size else total(size, dim, keepdim)
     elif p == -math.inf:
         out = MINIMUM.reduce(size, **kind)
     elif p == 0:
         out = np.count_nonzero(size, axis=dim, keepdims=keepdim)
     elif p == 1:
-        out = ADD.reduce(size, **kind)
+        out = total(size, dim, keepdim)
     else:
         with np.errstate(divide="ignore"):
-            out = np.power(ADD.reduce(np.power(size, p), **kind), 1 / p)
+            out = np.power(total(np.power(size, p), dim, keepdim), 1 / p)
     return c_order(np.asarray(out)).astype(real_of(x.dtype), copy=False)
 
 

@@ -52,6 +52,33 @@ def beside(ct: Any, shape: Shape, dim: Shape) -> Any:
     return kept(ct, shape, dim) if len(ct.shape) else ct
 
 
+_LONG = 1024     # terms from which on a running total in float32 loses more than its last place
+
+
+def _pairwise(x: Any, dim: Shape) -> bool:
+    """Whether NumPy adds up in pairs: along the axis that it walks innermost."""
+    if len(dim) == x.ndim:
+        return bool(x.flags.forc) or x.ndim == 1
+    steps = [abs(s) for s, n in zip(x.strides, x.shape, strict=True) if n > 1]
+    return len(dim) == 1 and bool(steps) and abs(x.strides[dim[0]]) == min(steps) \
+        and steps.count(min(steps)) == 1
+
+
+def added(x: Any, dim: Shape, keepdim: bool = False) -> Any:
+    """NumPy's sum of floats. Elsewhere than along the innermost axis it adds row to row, and a
+    float32 total of many terms stands still in the end: those run in float64."""
+    single = x.dtype is F32 or x.dtype == np.complex64
+    if single and math.prod([x.shape[d] for d in dim]) >= _LONG and not _pairwise(x, dim):
+        double = np.complex128 if x.dtype.kind == "c" else np.float64
+        return ADD.reduce(x, dim, double, None, keepdim).astype(x.dtype)
+    return ADD.reduce(x, dim, None, None, keepdim)
+
+
+def total(x: Any, dim: Shape, keepdim: bool = False) -> Any:
+    """The sum of an array as the record computes it: by its kernel where that pays."""
+    return np.asarray(sum_op.op.impl(x, dim=dim, keepdim=keepdim))
+
+
 def _sum_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
     return I64 if dtype.kind in "iub" else dtype
 
@@ -88,11 +115,12 @@ def _sum_impl(x: Any, /, *, dim: Shape, keepdim: bool) -> Any:
     if x.dtype is F32 or x.dtype is F64:
         found = few_reduced(ADD, x, dim, keepdim)
         if found is None:
-            found = ADD.reduce(x, dim, None, None, keepdim)
+            found = added(x, dim, keepdim)
         return found if found.ndim < 2 else c_order(found)
     if x.dtype.itemsize == 2 and x.dtype.kind in "fV":
-        wide = ADD.reduce(x.astype(np.float32), axis=dim, keepdims=keepdim)
-        return c_order(wide.astype(x.dtype))
+        return c_order(added(x.astype(F32), dim, keepdim).astype(x.dtype))
+    if x.dtype.kind == "c":
+        return c_order(added(x, dim, keepdim))
     return c_order(ADD.reduce(x, axis=dim, keepdims=keepdim, dtype=_sum_dtype(x.dtype)))
 
 
@@ -115,7 +143,7 @@ def _mean_impl(x: Any, /, *, dim: Shape, keepdim: bool) -> Any:
         return found
     n = math.prod([x.shape[d] for d in dim])
     if x.dtype.itemsize == 2 and x.dtype.kind in "fV":      # (a sum may leave the range of float16)
-        wide = ADD.reduce(x.astype(np.float32), axis=dim, keepdims=keepdim)
+        wide = added(x.astype(F32), dim, keepdim)
         return c_order((wide / np.float32(n or np.nan)).astype(x.dtype))
     total = _sum_impl(x, dim=dim, keepdim=keepdim)
     if n and (x.dtype is F32 or x.dtype is F64):

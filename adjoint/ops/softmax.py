@@ -27,20 +27,24 @@ from adjoint.ops.api_common import (
 from adjoint.ops.family import by_rows
 from adjoint.ops.pointwise import exp, mul, neg, sub
 from adjoint.ops.public import planned, public
-from adjoint.ops.reduce import ADD, sum_op
+from adjoint.ops.reduce import ADD, added, sum_op
 from adjoint.ops.shape import reshape
 
 MAXIMUM: Any = np.maximum      # typed loosely: the stubs know too few forms of reduce
+
+
+def _added(x: Any, dim: int) -> Any:
+    return ADD.reduce(x, -1, None, None, True) if dim == -1 else added(x, (dim,), True)
 
 
 def _soft_along(x: Any, out: Any, dim: int, log: bool) -> Any:
     """Softmax along an axis, into `out`, or a new array where that is None."""
     out = np.subtract(x, MAXIMUM.reduce(x, dim, None, None, True), out)
     if log:
-        out -= np.log(ADD.reduce(np.exp(out), dim, None, None, True))
+        out -= np.log(_added(np.exp(out), dim))
     else:
         np.exp(out, out)
-        out /= ADD.reduce(out, dim, None, None, True)
+        out /= _added(out, dim)
     return out
 
 
@@ -104,12 +108,11 @@ def _backward_impl(log: bool) -> Any:
         c, o = wide(ct), wide(out)
         if log:
             grad = np.exp(o)
-            grad *= ADD.reduce(c, dim, None, None, True)
+            grad *= added(c, (dim,), True)
             np.subtract(c, grad, grad)
         else:
             grad = c * o
-            total = ADD.reduce(grad, dim, None, None, True)
-            grad -= o * total
+            grad -= o * added(grad, (dim,), True)
         return narrowed(grad, ct.dtype)
     return impl
 
