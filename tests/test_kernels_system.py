@@ -98,6 +98,65 @@ def test_files_and_directories_that_others_may_write_are_refused(store: cache.St
 
 
 @posix
+@pytest.mark.parametrize("make", [os.mkdir, os.mkfifo], ids=["directory", "pipe"])
+def test_what_is_no_file_is_refused(store: cache.Store, make: Any) -> None:
+    store.put(KEY, ENTRY)
+    store.path(KEY).unlink()
+    make(store.path(KEY))
+    with pytest.warns(cache.CacheWarning, match="it is no file"):
+        assert store.get(KEY) is None
+    store.put(KEY, ENTRY)               # (a pipe is replaced, a directory stays)
+    assert not [p for p in store.directory.iterdir() if p.name.startswith(".")]
+
+
+@needs_jit
+def test_users_see_the_warning(tmp_path: Path) -> None:
+    """The package's filter of NumPy's warnings does not hide those of the cache."""
+    code = "import adjoint as ad\nx = ad.ones(300, 300)\nprint(float(x.exp().sum() > 0))"
+    where = tmp_path / "cache"
+    assert python(code, ADJOINT_CACHE_DIR=str(where)) == "1.0"
+    for path in where.iterdir():
+        path.write_bytes(b"")
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, text=True, capture_output=True,
+                          env={**os.environ, "ADJOINT_CACHE_DIR": str(where)})
+    assert done.stdout == "1.0\n" and "is damaged; it is built again" in done.stderr
+    assert "<string>:3: CacheWarning" in done.stderr
+    where.chmod(0o755)
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, text=True, capture_output=True,
+                          env={**os.environ, "ADJOINT_CACHE_DIR": str(where)})
+    assert done.stdout == "1.0\n" and "it has to be yours with mode 0700" in done.stderr
+
+
+def test_what_killed_writers_left_goes(store: cache.Store) -> None:
+    store.put(KEY, ENTRY)
+    old, new = (store.directory / f".{name}.part" for name in ("old", "new"))
+    for path in (old, new):
+        path.write_bytes(b"half")
+    os.utime(old, (1, 1))
+    store.prune()
+    assert not old.exists() and new.exists() and store.get(KEY) == ENTRY
+
+
+def test_the_directory_may_go_meanwhile(store: cache.Store) -> None:
+    store.put(KEY, ENTRY)
+    store.path(KEY).unlink()
+    store.directory.rmdir()
+    assert store.files() == [] and store.clear() == 0 and store.get(KEY) is None
+    store.put(KEY, ENTRY)
+
+
+def test_sizes_that_are_no_number_and_users_without_a_home(tmp_path: Path) -> None:
+    assert python("from adjoint.kernels import llvm; print(llvm.store().limit)",
+                  ADJOINT_CACHE_MB="much", ADJOINT_CACHE_DIR=str(tmp_path)) == str(256 << 20)
+    code = ("import os; from pathlib import Path\n"
+            "def home(): raise RuntimeError('Could not determine home directory.')\n"
+            "Path.home = home\n"
+            "from adjoint.kernels import cache\n"
+            "print(cache.Store(cache.default_directory(), 1).usable())")
+    assert python(code, ADJOINT_CACHE_DIR="", XDG_CACHE_HOME="") == "False"
+
+
+@posix
 def test_a_link_in_place_of_a_file_is_refused(store: cache.Store, tmp_path: Path) -> None:
     store.put(KEY, ENTRY)
     moved = tmp_path / "moved"

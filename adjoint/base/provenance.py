@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import linecache
 import os
+import sys
+import warnings
 from types import CodeType, FrameType
 
 PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
@@ -33,6 +35,14 @@ def user_frame(frame: FrameType | None) -> FrameType | None:
     while frame is not None and inside[frame.f_code.co_filename]:
         frame = frame.f_back
     return frame
+
+
+def warn(message: str, category: type[Warning] = UserWarning) -> None:
+    """Warn at the nearest frame outside of the package."""
+    depth, frame = 1, sys._getframe()
+    while frame.f_back is not None and inside[frame.f_code.co_filename]:
+        frame, depth = frame.f_back, depth + 1
+    warnings.warn(message, category, stacklevel=depth)
 
 
 def line_of(code: CodeType | None, lasti: int) -> int:

@@ -6,13 +6,12 @@ every asyncio task) its own value, beginning with gradients enabled.
 from __future__ import annotations
 
 import sys
-import warnings
 from collections.abc import Callable
 from contextvars import ContextVar, Token
 from typing import Any
 
+from adjoint.base import provenance
 from adjoint.base.errors import NoKernel
-from adjoint.base.provenance import is_own_code
 
 GRAD = 1        # record nodes for operands that require a gradient
 WATCH = 2       # saved-tensor hooks, anomaly checks or a recorder are active: take the full path
@@ -212,10 +211,7 @@ def warn(message: str, category: type[Warning] = UserWarning) -> None:
     """Warn at the nearest frame outside of the package. A call that warns is not replayed, so that
     it warns again where the filters let it."""
     not_replayed()
-    depth, frame = 2, sys._getframe(1)
-    while frame.f_back is not None and is_own_code(frame.f_code):
-        frame, depth = frame.f_back, depth + 1
-    warnings.warn(message, category, stacklevel=depth)
+    provenance.warn(message, category)
 
 
 said: set[str] = set()          # by `warn_once`, in this process

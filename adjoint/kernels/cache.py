@@ -9,18 +9,22 @@ half a file. The oldest files go when the store exceeds its bound.
 """
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
 import stat
 import tempfile
-import warnings
-from collections.abc import Sequence
+import time
 from pathlib import Path
 from typing import NamedTuple
 
+from adjoint.base.provenance import warn
+
 _MAGIC = b"adjoint-kernel-1\n"
 _SUFFIX = ".kernel"
+_PART = ".part"
+_ABANDONED = 3600       # seconds after which a temporary file has lost its writer
 
 
 class CacheWarning(RuntimeWarning):
@@ -53,11 +57,16 @@ def default_directory() -> Path:
     if named:
         return Path(named)
     base = os.environ.get("XDG_CACHE_HOME")
-    return Path(base if base else Path.home() / ".cache") / "adjoint" / "kernels"
+    if not base:
+        try:
+            base = str(Path.home() / ".cache")
+        except RuntimeError:            # a user without a home: nothing can be made below this
+            base = os.devnull
+    return Path(base) / "adjoint" / "kernels"
 
 
 def _warn(text: str) -> None:
-    warnings.warn(text, CacheWarning, stacklevel=4)
+    warn(text, CacheWarning)
 
 
 class Store:
@@ -119,21 +128,35 @@ class Store:
             return None
         path = self.path(key)
         try:
-            descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0))
+            data = self._read(path)
         except FileNotFoundError:
             return None
         except OSError as error:
             _warn(f"kernel cache file {path} cannot be read ({error}); it is built again")
             return None
-        with os.fdopen(descriptor, "rb") as file:
-            if not _private(os.fstat(file.fileno()), 0o022):
-                _warn(f"kernel cache file {path} can be written by others; it is built again")
-                return None
-            data = file.read()
+        if data is None:
+            _warn(f"kernel cache file {path} can be written by others; it is built again")
+            return None
         entry = _decode(key, data)
         if entry is None:
             _warn(f"kernel cache file {path} is damaged; it is built again")
         return entry
+
+    @staticmethod
+    def _read(path: Path) -> bytes | None:
+        """What the file holds; None where others may write to it."""
+        flags = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+        descriptor = os.open(path, flags | getattr(os, "O_BINARY", 0))
+        try:
+            info = os.fstat(descriptor)
+            if not stat.S_ISREG(info.st_mode):
+                raise OSError("it is no file")
+            if not _private(info, 0o022):
+                return None
+            with os.fdopen(descriptor, "rb", closefd=False) as file:
+                return file.read()
+        finally:
+            os.close(descriptor)
 
     def put(self, key: str, entry: Entry) -> None:
         """Write the entry atomically; failures are silent (the cache is an optimisation)."""
@@ -141,7 +164,7 @@ class Store:
             return
         data = _encode(key, entry)
         try:
-            descriptor, temporary = tempfile.mkstemp(prefix=".", dir=self.directory)
+            descriptor, temporary = tempfile.mkstemp(_PART, ".", self.directory)
             try:
                 with os.fdopen(descriptor, "wb") as file:
                     file.write(data)
@@ -160,16 +183,24 @@ class Store:
 
     def files(self) -> list[tuple[float, int, Path]]:
         """(time of writing, bytes, path) of every cached file, oldest first."""
+        return self._listed(_SUFFIX)
+
+    def _listed(self, ending: str) -> list[tuple[float, int, Path]]:
         found = []
         if self.usable():
-            for item in os.scandir(self.directory):
-                if item.name.endswith(_SUFFIX):
-                    info = item.stat(follow_symlinks=False)
-                    found.append((info.st_mtime, info.st_size, Path(item.path)))
+            with contextlib.suppress(FileNotFoundError):        # the directory may go meanwhile
+                for item in os.scandir(self.directory):
+                    with contextlib.suppress(FileNotFoundError):        # and so may files
+                        if item.name.endswith(ending):
+                            info = item.stat(follow_symlinks=False)
+                            found.append((info.st_mtime, info.st_size, Path(item.path)))
         return sorted(found)
 
     def prune(self) -> None:
-        """Delete the oldest files until the bound holds."""
+        """Delete the oldest files until the bound holds, and what killed writers left."""
+        for written, _, path in self._listed(_PART):
+            if time.time() - written > _ABANDONED:
+                path.unlink(missing_ok=True)
         files = self.files()
         total = sum(size for _, size, _ in files)
         for _, size, path in files:
@@ -205,7 +236,7 @@ def _decode(key: str, data: bytes) -> Entry | None:
         fields = json.loads(head)
         good = (fields["key"] == key and fields["size"] == len(code)
                 and fields["sha256"] == hashlib.sha256(code).hexdigest())
-        symbols: Sequence[str] = fields["symbols"]
+        symbols = tuple(fields["symbols"])
     except (ValueError, KeyError, TypeError):
         return None
-    return Entry(tuple(symbols), code) if good else None
+    return Entry(symbols, code) if good else None

@@ -22,12 +22,12 @@ import platform
 import re
 import sys
 import threading
-import warnings
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
 from adjoint.base.errors import CompilerLost, NotSupported
+from adjoint.base.provenance import warn
 from adjoint.kernels import elf, host, sources
 from adjoint.kernels.cache import Entry, Store, default_directory, key_of
 from adjoint.kernels.host import Host
@@ -149,7 +149,7 @@ def _compiler() -> tuple[Any, Any]:
         text = _state["lost"] = (
             f"LLVM {found.llvm} was usable when kernels were cached, and cannot be loaded now "
             f"({error}); what is not compiled yet is computed by NumPy")
-        warnings.warn(text, RuntimeWarning, stacklevel=2)
+        warn(text, RuntimeWarning)
         raise CompilerLost(text) from error
     return binding, machine
 
@@ -252,8 +252,8 @@ def generator_fingerprint() -> str:
 @functools.cache
 def store() -> Store:
     """The disk cache (`$ADJOINT_CACHE_DIR`; `$ADJOINT_CACHE_MB` bounds it, 256 MB unless said)."""
-    megabytes = int(os.environ.get("ADJOINT_CACHE_MB", "256"))
-    return Store(default_directory(), megabytes << 20)
+    text = os.environ.get("ADJOINT_CACHE_MB", "").strip()
+    return Store(default_directory(), (int(text) if text.isdecimal() else 256) << 20)
 
 
 def compile_ir(ir: str, *, name: str, opt: int = 0, vectorize: bool = False) -> Module:
