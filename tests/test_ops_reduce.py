@@ -147,11 +147,13 @@ import sys, numpy as np, adjoint as ad
 x = np.load(sys.argv[1])
 t = ad.from_numpy(x)
 found = [t.sum(0), t.mean(0), t.var(0), t.norm(2, 0), t.half().double().mean(0), t.half().mean(0),
-         ad.complex(t, t).sum(0).real, t.t().sum(1), t.reshape(2, -1, 2).sum((0, 1))]
+         ad.complex(t, t).sum(0).real, t.t().sum(1), t.reshape(2, -1, 2).sum((0, 1)),
+         ad.nn.functional.batch_norm(t, None, None, training=True)[:9] + 9]
 x = x.astype(np.float64)
 h = x.astype(np.float16).astype(np.float64).mean(0)
 want = [x.sum(0), x.mean(0), x.var(0, ddof=1), np.sqrt((x * x).sum(0)), h, h.astype(np.float16),
-        x.sum(0), x.sum(0), x.reshape(-1, 2).sum(0)]
+        x.sum(0), x.sum(0), x.reshape(-1, 2).sum(0),
+        (x[:9] - x.mean(0)) / np.sqrt(x.var(0) + 1e-5) + 9]
 for f, w in zip(found, want):
     assert abs(f.numpy().astype(np.float64) / w - 1).max() < 1e-6, (f, w)
 """
@@ -167,6 +169,25 @@ def test_long_sums_by_column_keep_single_precision(name: str) -> None:
     if "soft" not in name:
         turned = f(ad.from_numpy(x).t(), 1).numpy().astype(np.float64)
         assert abs(turned / want - 1).max() < 1e-6
+
+
+@pytest.mark.parametrize("axes", ["bct", "tbc"])
+def test_norms_and_running_sums_of_many_elements(axes: str) -> None:
+    """Statistics of a million elements that no kernel reads as they lie, like PyTorch."""
+    import torch
+    x = np.random.default_rng(6).random((1, 2, 1 << 20), np.float32) + np.float32(3)
+    order = [axes.index(a) for a in "bct"]
+    x = np.ascontiguousarray(x.transpose(["bct".index(a) for a in axes])).transpose(order)
+    found, want = [], []
+    for lib, out in ((ad, found), (torch, want)):
+        t = lib.from_numpy(x)
+        t = t if lib is ad else t.double()
+        f = lib.nn.functional
+        mean, var = lib.zeros(2, dtype=t.dtype), lib.ones(2, dtype=t.dtype)
+        out += [f.group_norm(t, 1), f.group_norm(t, 2), f.instance_norm(t, mean, var),
+                f.batch_norm(t, None, None, training=True), mean, var, t.logcumsumexp(2)]
+    for a, b in zip(found, want, strict=True):
+        assert abs(a.numpy() - b.numpy()).max() < 2e-6
 
 
 def test_long_sums_by_column_without_kernels(tmp_path: Path) -> None:

@@ -32,7 +32,7 @@ from adjoint.ops.api_common import (
 from adjoint.ops.device import following
 from adjoint.ops.pointwise import add, div, mul, neg, pow_op, rsqrt, sub
 from adjoint.ops.public import typed
-from adjoint.ops.reduce import mean_op, sum_op
+from adjoint.ops.reduce import added, mean_op, paired, sum_op
 from adjoint.ops.shape import batch_loop, reshape
 
 Shape = tuple[int, ...]
@@ -47,10 +47,10 @@ def _impl(x: Any, weight: Any, bias: Any, /, *, eps: float) -> Any:
     w = wide(x)
     axes = (0, *range(2, w.ndim))
     n = max(w.size // max(w.shape[1], 1), 1)
-    mean = w.sum(axes) / w.dtype.type(n) if not w.size else w.mean(axes)
+    mean = added(w, axes) / w.dtype.type(n)
     out = np.ascontiguousarray(w - _per_channel(mean, w.ndim))
     flat = out.reshape(w.shape[0], w.shape[1], math.prod(w.shape[2:]))
-    var = np.einsum("ncs,ncs->c", flat, flat) / n
+    var = paired("ncs,ncs->c", flat, flat) / n
     scale = 1 / np.sqrt(var + w.dtype.type(eps))
     if weight is not None:
         scale = scale * wide(weight)
@@ -73,9 +73,9 @@ def _grad(ct: Any, x: Any, weight: Any, mean: Any, var: Any, /, *, eps: float,
     n = max(w.size // max(w.shape[1], 1), 1)
     rstd = 1 / np.sqrt(var + w.dtype.type(eps))
     xhat = (w - _per_channel(mean, w.ndim)) * _per_channel(rstd, w.ndim)
-    db = g.sum(axes)
+    db = added(g, axes)
     rows = (*w.shape[:2], math.prod(w.shape[2:]))
-    dw = np.einsum("ncs,ncs->c", g.reshape(rows), xhat.reshape(rows))
+    dw = paired("ncs,ncs->c", g.reshape(rows), xhat.reshape(rows))
     dx = xhat
     if wanted[0]:
         scale = rstd if weight is None else rstd * wide(weight)

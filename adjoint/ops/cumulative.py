@@ -151,7 +151,7 @@ def _lcse_impl(x: Any, /, *, dim: int) -> Any:
             out[_at(dim, j)] = _log_add(w[_at(dim, j)], out[_at(dim, j - 1)])
         return out
     with np.errstate(all="ignore"):
-        return narrowed(np.logaddexp.accumulate(w, axis=dim), x.dtype)
+        return narrowed(np.logaddexp.accumulate(w, dim, F64), x.dtype)
 
 
 def _decay(out: Any, dim: int) -> Any:

@@ -32,7 +32,7 @@ from adjoint.ops.linalg import conj
 from adjoint.ops.moments import var_op
 from adjoint.ops.pointwise import add, mul, rsqrt, sub
 from adjoint.ops.public import planned, typed
-from adjoint.ops.reduce import mean_op, sum_op
+from adjoint.ops.reduce import added, mean_op, paired, sum_op
 from adjoint.ops.shape import batch_loop, reshape
 
 Shape = tuple[int, ...]
@@ -55,9 +55,9 @@ def _channel(v: Any, rank: int) -> Any:
 @following(0)
 def _impl(x: Any, weight: Any, bias: Any, /, *, groups: int, eps: float) -> Any:
     w = _groups(wide(x), groups)
-    mean = w.mean(2) if w.size else np.zeros(w.shape[:2], w.dtype)
+    mean = added(w, (2,)) / w.dtype.type(w.shape[2]) if w.size else np.zeros(w.shape[:2], w.dtype)
     out = w - mean[..., None]
-    rstd = 1 / np.sqrt(np.einsum("ngs,ngs->ng", out, out) / max(w.shape[2], 1) + w.dtype.type(eps))
+    rstd = 1 / np.sqrt(paired("ngs,ngs->ng", out, out) / max(w.shape[2], 1) + w.dtype.type(eps))
     out *= rstd[..., None]
     out = out.reshape(x.shape)
     if weight is not None:
@@ -80,12 +80,12 @@ def _grad(ct: Any, x: Any, weight: Any, mean: Any, rstd: Any, /, *, groups: int,
     scale = rstd.reshape(rows)
     hat = (w - mean.reshape(rows)) * scale
     flat = (x.shape[0], x.shape[1], -1) if x.size else (*x.shape[:2], 0)
-    db = g.reshape(flat).sum((0, 2))
-    dw = np.einsum("ncs,ncs->c", g.reshape(flat), hat.reshape(flat))
+    db = added(g.reshape(flat), (0, 2))
+    dw = paired("ncs,ncs->c", g.reshape(flat), hat.reshape(flat))
     h = _groups(g if weight is None else g * _channel(wide(weight), x.ndim), groups)
     n = max(w.shape[2], 1)
-    dx = h - h.sum(2, keepdims=True) / n
-    dx -= hat * (np.einsum("ngs,ngs->ng", h, hat)[..., None] / n)
+    dx = h - added(h, (2,), True) / n
+    dx -= hat * (paired("ngs,ngs->ng", h, hat)[..., None] / n)
     dx *= scale
     return narrowed(dx.reshape(x.shape), x.dtype), dw, db
 
@@ -196,8 +196,10 @@ def instance_norm(input: Any, running_mean: Any = None, running_var: Any = None,
         array = raw(input)
         if isinstance(array, np.ndarray):
             flat = wide(array).reshape(n, c, -1)
-            track(running_mean, flat.mean(2).mean(0), momentum, 1.0)
-            track(running_var, flat.var(2, ddof=1).mean(0), momentum, 1.0)
+            spread = var_op.op.impl(flat, dim=(2,), correction=1, keepdim=False)
+            track(running_mean, mean_op.op.impl(flat, dim=(2,), keepdim=False).mean(0), momentum,
+                  1.0)
+            track(running_var, spread.mean(0), momentum, 1.0)
         elif getattr(input, "level", 0):
             flat = reshape(input, (n, c, math.prod(rest)))
             for running, found in ((running_mean, mean_op(flat, dim=(2,), keepdim=False)),
@@ -212,7 +214,7 @@ def instance_norm(input: Any, running_mean: Any = None, running_var: Any = None,
 def _rms_impl(x: Any, weight: Any, /, *, ndim: int, eps: float) -> Any:
     width = math.prod(x.shape[x.ndim - ndim:])
     w = wide(x).reshape(math.prod(x.shape[:x.ndim - ndim]), width)
-    rstd = 1 / np.sqrt(np.einsum("ij,ij->i", w, w) / max(width, 1) + w.dtype.type(eps))
+    rstd = 1 / np.sqrt(paired("ij,ij->i", w, w) / max(width, 1) + w.dtype.type(eps))
     out = w * rstd[:, None]
     if weight is not None:
         out *= wide(weight).reshape(-1)
@@ -227,9 +229,9 @@ def _rms_grad(ct: Any, x: Any, weight: Any, rstd: Any, /, *, ndim: int,
         x, rstd, weight = (None if a is None else np.conj(a) for a in (x, rstd, weight))
     g, hat = (wide(a).reshape(rstd.size, width) for a in (ct, x))
     hat = hat * rstd[:, None]
-    dw = np.einsum("ij,ij->j", g, hat)
+    dw = paired("ij,ij->j", g, hat)
     h = g if weight is None else g * wide(weight).reshape(-1)
-    dx = h - hat * (np.einsum("ij,ij->i", h, hat)[:, None] / max(width, 1))
+    dx = h - hat * (paired("ij,ij->i", h, hat)[:, None] / max(width, 1))
     dx *= rstd[:, None]
     return narrowed(dx.reshape(x.shape), x.dtype), dw.reshape(inner)
 

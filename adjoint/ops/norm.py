@@ -29,7 +29,7 @@ from adjoint.ops.api_common import (
 from adjoint.ops.family import by_rows
 from adjoint.ops.pointwise import add, mul, rsqrt, sub
 from adjoint.ops.public import planned
-from adjoint.ops.reduce import ADD, mean_op, sum_op
+from adjoint.ops.reduce import ADD, added, mean_op, paired, sum_op
 from adjoint.ops.shape import expand_op, reshape
 
 Shape = tuple[int, ...]
@@ -96,7 +96,7 @@ def _layer_norm_impl(x: Any, weight: Any, bias: Any, /, *, ndim: int, eps: float
         to = out[b]
         mean[b] = w[b].mean(1) if width else 0
         np.subtract(w[b], mean[b, None], out=to)
-        rstd[b] = 1 / np.sqrt(np.einsum("ij,ij->i", to, to) / max(width, 1) + eps)
+        rstd[b] = 1 / np.sqrt(paired("ij,ij->i", to, to) / max(width, 1) + eps)
         to *= rstd[b, None]
         if scale is not None:
             to *= scale
@@ -158,13 +158,13 @@ def _layer_norm_grad(ct: Any, x: Any, weight: Any, mean: Any, rstd: Any, /, *, n
         xhat = (w[b] - mean[b, None]) * rstd[b, None]
         gb = g[b]
         if wanted[2]:
-            db += ADD.reduce(gb, 0)
+            db += added(gb, (0,))
         if wanted[1]:
-            dw += np.einsum("ij,ij->j", gb, xhat)
+            dw += paired("ij,ij->j", gb, xhat)
         if wanted[0]:
             to = dx[b]
             np.multiply(gb, scale, out=to) if scale is not None else np.copyto(to, gb)
-            inner = np.einsum("ij,ij->i", to, xhat) / max(width, 1)
+            inner = paired("ij,ij->i", to, xhat) / max(width, 1)
             to -= ADD.reduce(to, 1, None, None, True) / to.dtype.type(max(width, 1))
             xhat *= inner[:, None]
             to -= xhat

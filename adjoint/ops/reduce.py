@@ -74,6 +74,13 @@ def added(x: Any, dim: Shape, keepdim: bool = False) -> Any:
     return ADD.reduce(x, dim, None, None, keepdim)
 
 
+def paired(pattern: str, a: Any, b: Any) -> Any:
+    """`np.einsum` of a sum of products of floats: of many float32 in float64."""
+    if a.dtype is F32 and a.size >= _LONG:
+        return np.einsum(pattern, a, b, dtype=np.float64).astype(F32)
+    return np.einsum(pattern, a, b)
+
+
 def total(x: Any, dim: Shape, keepdim: bool = False) -> Any:
     """The sum of an array as the record computes it: by its kernel where that pays."""
     return np.asarray(sum_op.op.impl(x, dim=dim, keepdim=keepdim))
