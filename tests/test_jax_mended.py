@@ -101,9 +101,21 @@ lax.custom_linear_solve(lambda v: P @ v, P[0], lambda f, b: (b @ P, f(b)), None,
 jax.scipy.stats.uniform.ppf(jnp.array([-0.1, 0.0, 0.5, 1.0, 1.1, jnp.nan]), 1, 2)
 list(lax.optimization_barrier((1.0, 2)))
 jnp.vectorize(lambda a, b: a @ b, signature='(n,m),(m)->(n)')(T, V)
+jnp.negative.at(X, jnp.array([0, 0, 1]), inplace=False)
+jnp.frompyfunc(lambda a: 2 * a, 1, 1).at(V, jnp.array([0, 0, 1]), inplace=False)
+jnp.frompyfunc(lambda a, b: a * b + a, 2, 1, identity=1).reduce(X, axis=1)
+jnp.frompyfunc(lambda a, b: a * b + a, 2, 1, identity=1).reduce(X, axis=1, initial=3.0)
+[jnp.linalg.qr(m, mode='complete') for m in (jnp.eye(4, 2), jnp.zeros((4, 2)), P4)]
+jax.vmap(lambda c: jnp.linalg.qr(c, mode='complete'))(T.transpose(0, 2, 1))
+jax.vmap(jax.jacrev(lambda c: jnp.linalg.qr(c, mode='complete')[0]))(jnp.stack([P4, P4 * P4]))
+jax.jacfwd(lambda c: jnp.linalg.qr(c, mode='complete')[0], holomorphic=True)(C[:, None] + 1j)
+type(jnp.linalg.qr(X, mode='raw')).__name__
 """.strip().splitlines()
 
 DERIVATIVES = """
+jnp.linalg.qr(X.T, mode='complete')
+lax.linalg.qr(X.T)
+jnp.linalg.qr(X[:, :1], mode='complete')
 X[jnp.array([7, -9])]
 X[5]
 X[jnp.array([0, 9]), 1]
@@ -237,6 +249,24 @@ jnp.quantile(X, jnp.array([-0.5, 1.5, jnp.nan]), axis=1, keepdims=True)
 jnp.percentile(X, jnp.nan)
 jax.vmap(jax.vmap(lambda x: lax.axis_index(('i', 'j')), axis_name='j'), axis_name='i')(X)
 jax.vmap(jax.vmap(lambda x: lax.axis_index(('j', 'i')), axis_name='j'), axis_name='i')(X)"""
+
+
+ENDS = """0, 100, 'uint64'
+-5, 100, 'uint64'
+np.uint64(2 ** 63), np.uint64(2 ** 64 - 1), 'uint64'
+-2 ** 63, 2 ** 63 - 1, 'int64'
+0, 2 ** 31, 'int32'
+-2 ** 31, 2 ** 31, 'int32'
+0, 2 ** 32, 'uint32'
+0, 2 ** 40, 'int32'"""
+
+
+@pytest.mark.parametrize("ends", ENDS.splitlines())
+def test_whole_numbers_of_a_whole_range(ends: str) -> None:
+    """The number after the last is an end; those of uint64 were refused (F54)."""
+    with OURS.top.enable_x64(True), THEIRS.top.enable_x64(True):
+        text = f"jax.random.randint(K, (9,), {ends})"
+        helpers.same(helpers.run(text, OURS), helpers.run(text, THEIRS))
 
 
 @pytest.mark.parametrize("wide", [False, True])

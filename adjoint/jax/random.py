@@ -288,18 +288,31 @@ def randint(key: Any, shape: Any, minval: Any, maxval: Any, dtype: Any = None) -
         ends = [_E["clip"](as_array(v), int(limits.min), int(limits.max) + past)
                 for v, past in ((minval, 0), (maxval, 1))]
         return randint(key, shape, ends[0], ends[1], np.int32).astype(kind)
-    low, high = (T["clamp"](as_array(v).tensor.to(np.dtype(np.int64)), int(limits.min),
-                            int(limits.max)) for v in (minval, maxval))
     width = kind.itemsize * 8
     first, second = split(key)
     unsigned = np.dtype(f"uint{width}")
+    low, high = (_end(v, kind, past) for v, past in ((minval, False), (maxval, width < 64)))
     upper, lower = (_bits(k, shape, width, "randint") for k in (first, second))
-    span = T["where"](high <= low, low * 0 + 1, high - low).to(unsigned)
-    half = span.new_full((), 2 ** (width // 2))
-    scale = half % span
+    wide = T["where"](high <= low, low * 0 + 1, high - low).to(unsigned)
+    every = wide == 0                           # (all numbers of the dtype)
+    span = T["where"](every, wide + 1, wide)
+    scale = span.new_full((), 2 ** (width // 2)) % span
     scale = (scale * scale) % span
-    offset = ((upper % span) * scale + lower % span) % span
+    offset = T["where"](every, lower, ((upper % span) * scale + lower % span) % span)
     return make(low.to(kind) + offset.to(kind))
+
+
+def _end(value: Any, kind: np.dtype[Any], past: bool) -> Any:
+    """An end of a range of whole numbers, within those of a dtype; past: or the one after them."""
+    t, limits = as_array(value).tensor, np.iinfo(kind)
+    if kind.itemsize < 8:
+        return T["clamp"](t.to(np.dtype(np.int64)), int(limits.min), int(limits.max) + past)
+    if t.dtype.is_floating_point:
+        return T["clamp"](t, float(limits.min), float(np.nextafter(2.0 ** (
+            64 - (kind.kind == "i")), 0))).to(kind)
+    own = np.iinfo(np.dtype(str(t.array.dtype))) if t.array.dtype.kind in "iu" else limits
+    return T["clamp"](t, max(int(limits.min), int(own.min)), min(int(limits.max), int(own.max))
+                      ).to(kind) if t.array.dtype != kind else t
 
 
 def _shuffle(key: Any, x: Any, axis: int) -> Any:

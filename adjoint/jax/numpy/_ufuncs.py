@@ -87,11 +87,10 @@ class ufunc:
             axes = _reduce.axes_of(x, axis)
             flat = _H["moveaxis"](x, axes[0], 0)
         rows = self._rows(flat, 0)
+        initial = self.identity if initial is None else initial
         if initial is None and not rows:
-            if self.identity is None:
-                raise ValueError(f"zero-size array to reduction operation {self.__name__!r} which "
-                                 "has no identity")
-            initial = self.identity
+            raise ValueError(f"zero-size array to reduction operation {self.__name__!r} which "
+                             "has no identity")
         start = [] if initial is None else [_C["full"](flat.shape[1:], initial, x.dtype)]
         found = functools.reduce(self._run, start + rows)
         return _H["expand_dims"](found, axes) if keepdims else found
@@ -123,16 +122,15 @@ class ufunc:
         x = as_array(a)
         if "at" in self._folds:
             return self._folds["at"](x, indices, b)
-        if self.nin == 1:
-            return x.at[indices].apply(self._run)
-        self._pairs("at")
+        if self.nin > 1:
+            self._pairs("at")
         places = np.arange(x.size).reshape(x.shape)[inside(indices) if isinstance(
             indices, Array) else tuple(inside(i) if isinstance(i, Array) else i for i in indices)
             if isinstance(indices, tuple) else indices]
-        values = _H["broadcast_to"](as_array(b), places.shape).ravel()
+        rest = [] if self.nin == 1 else [_H["broadcast_to"](as_array(b), places.shape).ravel()]
         flat = x.ravel()
         for k, i in enumerate(places.ravel()):
-            flat = flat.at[int(i)].set(self._run(flat[int(i)], values[k]))
+            flat = flat.at[int(i)].set(self._run(flat[int(i)], *[v[k] for v in rest]))
         return flat.reshape(x.shape)
 
     def reduceat(self, a: Any, indices: Sequence[int], axis: int = 0, dtype: Any = None,
@@ -192,10 +190,6 @@ def _at(method: str) -> Any:
     return lambda x, indices, b: getattr(x.at[indices], method)(b)
 
 
-def _unary_at(x: Any, indices: Any, b: Any) -> Any:
-    return x.at[indices].set(-x.at[indices].get())
-
-
 _OWN: dict[str, tuple[int, Any, dict[str, Any]]] = {
     "add": (2, 0, {"reduce": _fold("sum"), "accumulate": _R["cumsum"], "at": _at("add")}),
     "multiply": (2, 1, {"reduce": _fold("prod"), "accumulate": _R["cumprod"],
@@ -211,7 +205,7 @@ _OWN: dict[str, tuple[int, Any, dict[str, Any]]] = {
     "logaddexp": (2, -np.inf, {"reduce": _logsumexp(1)}),
     "logaddexp2": (2, -np.inf, {"reduce": _logsumexp(float(np.log(2)))}),
     "subtract": (2, None, {"at": _at("subtract")}),
-    "negative": (1, None, {"at": _unary_at})}
+    "negative": (1, None, {})}
 for _name, (_nin, _identity, _folds) in _OWN.items():
     NAMES[_name] = ufunc(_E[_name], _nin, 1, identity=_identity, call=_E[_name], **_folds)
 __all__ = ["NAMES", "ufunc"]

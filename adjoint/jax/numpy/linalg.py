@@ -9,6 +9,7 @@ from adjoint.base.errors import missing as _missing
 from adjoint.jax._array import as_array as _as_array
 from adjoint.jax._array import joined as _joined
 from adjoint.jax._array import make as _make
+from adjoint.jax._host import computed as _computed
 from adjoint.jax._singular import LINALG as _LINALG
 from adjoint.jax._table import T as _T
 from adjoint.jax._table import floating as _floating
@@ -102,6 +103,24 @@ def cholesky(a: Any, *, upper: bool = False, symmetrize_input: bool = True) -> A
     return _make((high.conj() if low.is_complex() else high) if upper else low)
 
 
+def _whole_qr(t: Any) -> tuple[Any, Any]:
+    """(Q, R) of more rows than columns, Q square, with the derivative of LAPACK's reflectors.
+
+    With W = Q1 - [I; 0] and B = (W's last rows)·(its first rows)⁻¹ the columns beyond those of Q1
+    are [0; I] + W·Bᴴ (Ballard et al., "Reconstructing Householder vectors from tall-skinny QR",
+    2015); where a reflector is none, which has no derivative, they are those of LAPACK.
+    """
+    q, r = _LINALG["qr"](t, "reduced")
+    (m, n), cat = t.shape[-2:], _T["cat"]
+    eye = _T["eye"](m, dtype=t.dtype)
+    w = q - eye[:, :n]
+    b = _LINALG["solve"](w[..., :n, :], w[..., n:, :], left=False)
+    rest = eye[:, n:] + w @ b.mH
+    plain, = _computed(lambda x: [_np.linalg.qr(x, "complete")[0][..., n:]], t)
+    rest = _T["where"](_T["isfinite"](rest).all(-1).all(-1)[..., None, None], rest, plain)
+    return cat([q, rest], -1), cat([r, r.new_zeros((*r.shape[:-2], m - n, n))], -2)
+
+
 def qr(a: Any, mode: str = "reduced") -> Any:
     """`jax.numpy.linalg.qr`; mode "raw" gives (reflectors, taus), the first transposed."""
     mode = "reduced" if mode == "full" else mode             # (deprecated in NumPy, served by JAX)
@@ -110,8 +129,10 @@ def qr(a: Any, mode: str = "reduced") -> Any:
     _ranked(a, "qr")
     if mode == "raw":
         packed, taus = _T["geqrf"](_floating(a, "qr"))
-        return _make(packed.transpose(-1, -2)), _make(taus)
-    q, r = _LINALG["qr"](_floating(a, "qr"), mode)
+        return QRResult(_make(packed.transpose(-1, -2)), _make(taus))
+    t = _floating(a, "qr")
+    whole = mode == "complete" and t.shape[-2] > t.shape[-1]
+    q, r = _whole_qr(t) if whole else _LINALG["qr"](t, mode)
     return _make(r) if mode == "r" else QRResult(_make(q), _make(r))
 
 
