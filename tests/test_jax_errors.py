@@ -1,6 +1,8 @@
 """Errors of JAX's transforms, control flow and rules: the builtin class, and the first words."""
 from __future__ import annotations
 
+from typing import Any
+
 import helpers_jax as helpers
 import pytest
 
@@ -129,3 +131,94 @@ def test_static_arguments_count_from_the_end() -> None:
     text = "[f(lambda x, n: x * len(n), static_argnums=-1)(V, 'ab') for f in (jax.jit, G)]"
     got, want = (helpers.run(text, m, G=m.top.checkpoint) for m in (OURS, THEIRS))
     helpers.same(got, want)
+
+
+PAIR = "custom_vjp", "lambda x, d: (f(x), d)"
+RULES: list[tuple[str, ...]] = [
+    ("custom_jvp", "lambda p, t: (p[0], jnp.ones(3))"),
+    ("custom_jvp", "lambda p, t: (p[0], 1)"),
+    ("custom_vjp", "lambda x, d: 2.0", "lambda r, g: (g, r)"),
+    ("custom_vjp", "lambda x, d: (2.0, 1, 2)", "lambda r, g: (g, r)"),
+    (*PAIR, "lambda r, g: (g, r, g)"),
+    (*PAIR, "lambda r, g: (g, {'b': g})"),
+    (*PAIR, "lambda r, g: (jnp.ones(3), r)")]
+
+
+@pytest.mark.parametrize("kind, rules", [(kind, rules) for kind, *rules in RULES])
+def test_rules_that_do_not_fit(kind: str, rules: list[str]) -> None:
+    """In JAX's words: what the rule gave and what it should have given (F54)."""
+    helpers.needs_same_release()
+
+    def told(m: Any) -> str:
+        def f(x: Any, d: Any = {"a": 2.0}) -> Any:      # noqa: B006  (it is only read)
+            return m.names["jnp"].sin(x)
+        made = getattr(m.top, kind)(f)
+        parts = [helpers.run(r, m, f=m.names["jnp"].sin) for r in rules]
+        (made.defjvp if kind == "custom_jvp" else made.defvjp)(*parts)
+        with pytest.raises((TypeError, ValueError)) as error:
+            m.top.grad(made)(m.names["V"][0])
+        return str(error.value)
+    assert told(OURS) == told(THEIRS)
+
+
+@pytest.mark.parametrize("kind", ["custom_jvp", "custom_vjp"])
+def test_keywords_of_functions_with_rules(kind: str) -> None:
+    helpers.needs_same_release()
+
+    def told(m: Any) -> str:
+        def f(x: Any, *, y: Any = 3.0) -> Any:
+            return x * y
+        made = getattr(m.top, kind)(f)
+        (made.defjvp if kind == "custom_jvp" else made.defvjp)(*[f] * (1 + (kind[-3] == "v")))
+        with pytest.raises(TypeError) as error:
+            made(1.0, y=2.0)
+        return str(error.value)
+    assert told(OURS) == told(THEIRS)
+
+
+def test_functions_that_give_no_pull_back() -> None:
+    """`custom_gradient` of a function of one value; its error was that of an index (F54)."""
+    helpers.refusals("jax.custom_gradient(lambda x: x)(3.0)", OURS, THEIRS)
+
+
+TREES = """
+jax.tree_util.tree_map(lambda x, y: x, [1, 2], [1])
+jax.tree_util.tree_map(lambda x, y: x, [1, [2]], [1, 2])
+jax.tree_util.tree_map(lambda x, y: x, {'a': 1}, {'b': 1})
+jax.tree_util.tree_map(lambda x, y, z: x, [1, (2, 3)], [1, (2, 3)], [1])
+jax.tree_util.tree_structure({'a': 1}).flatten_up_to({'b': 1})
+jax.tree_util.tree_unflatten(jax.tree_util.tree_structure([1, 2]), [1, 2, 3])
+jax.tree_util.tree_flatten({'b': 1, 2: 3})
+jax.tree_util.register_pytree_node(list, lambda x: 0, lambda x: 0)
+jax.vmap(lambda x: x, in_axes=({'a': (0, 0), 'b': [0]},))({'a': (V, V), 'b': (V,)})
+jax.vmap(lambda d: d['a'], in_axes=({'a': 0, 'c': None},))({'a': X, 'b': V})
+jax.vmap(lambda x: (x, (x,)), out_axes=(0, [0]))(X)
+jax.vmap(lambda x, y, z, w: x)(X, X, V, IM)
+jax.vmap(lambda x, y, z, w: x)(X, X, V, V)
+jax.vmap(lambda x, *a, k: x)(X, V, V, k=X)
+jax.vmap(lambda d, y: y)({'a': X, 'b': [V]}, V)
+jax.vmap(lambda x: x, axis_size=4)(X)
+jax.vmap(lambda x: 'a')(X)
+jax.jvp(lambda x: x, (1.0,), [1.0])
+jax.jvp(lambda x: x, (1,), (1,))
+jax.vjp(lambda x: {'a': x, 'b': (x, x)}, V)[1]({'a': V, 'b': V})
+jax.vjp(lambda x: {'a': x, 'b': (x, x)}, V)[1]({'a': V, 'c': V})
+jax.linearize(lambda x: x, 1.0)[1](V)
+jax.linearize(lambda x: x, V)[1](1.0)
+""".strip().splitlines()
+
+
+@pytest.mark.parametrize("text", TREES)
+def test_trees_and_axes_that_do_not_fit(text: str) -> None:
+    """In all of JAX's words, with the argument and the place in it (F54)."""
+    got, want = helpers.refusals(text, OURS, THEIRS)
+    assert got == want
+
+
+@pytest.mark.parametrize("text", """
+jax.linear_transpose(lambda x: 2 * x, U)(U)
+jax.linear_transpose(lambda x: (x, {'a': 2 * x.T}), I)((I, {'a': I.T}))
+jax.linear_transpose(lambda x, y: x.sum(0) - y, I, I[0])(I[1])""".strip().splitlines())
+def test_transposes_of_whole_numbers(text: str) -> None:
+    """They were float0 zeros (F54)."""
+    helpers.same(helpers.run(text, OURS), helpers.run(text, THEIRS))

@@ -106,8 +106,8 @@ from adjoint.jax._transforms import (
     linearize,
     value_and_grad,
     vjp,
-    vmap,
 )
+from adjoint.jax._vmap import vmap
 from adjoint.jax.ref import Ref, empty_ref, free_ref, freeze, new_ref
 from adjoint.jax.sharding import NamedSharding, make_array_from_callback, make_mesh
 from adjoint.jax.sharding import PartitionSpec as P

@@ -224,8 +224,9 @@ def _parameter(fun: F, at: int | str) -> str:
 def _no_value(x: Any, fun: F, path: str) -> TypeError:
     return TypeError(f"Error interpreting argument to {fun} as an abstract array. The problematic "
                      f"value is of type {type(x)} and was passed to the function at path {path}."
-                     "\nA jitted function takes arrays and numbers: mark other arguments as static "
-                     "(static_argnums, static_argnames).")
+                     "\nThis typically means that a jit-wrapped function was called with a "
+                     "non-array argument, and this argument was not marked as static using the "
+                     "static_argnums or static_argnames parameters of jax.jit.")
 
 
 def _remade(x: Any) -> Any:
@@ -353,10 +354,11 @@ def shapes_of(branch: F, given: Leaves) -> Leaves | None:
     return cells.pop() if len(cells) > before else None
 
 
-def make_jaxpr(fun: F, *args: Any, **kwargs: Any) -> F:
+def make_jaxpr(fun: F, static_argnums: Any = (), axis_env: Any = None, return_shape: bool = False
+               ) -> F:
     """The program of a function, by arguments of the types it is for: see `_record.make_jaxpr`."""
     from adjoint.jax._record import make_jaxpr
-    return make_jaxpr(fun, *args, **kwargs)
+    return make_jaxpr(fun, static_argnums, axis_env, return_shape)
 
 
 # ------------------------------------------------------------------ recomputing

@@ -108,7 +108,7 @@ def pmap(fun: F, axis_name: Any = None, *, in_axes: Any = 0, out_axes: Any = 0,
          static_broadcasted_argnums: Any = (), devices: Any = None, backend: Any = None,
          axis_size: Any = None, donate_argnums: Any = ()) -> F:
     """`vmap`, on the one device; more examples than that raise, as in JAX."""
-    from adjoint.jax._transforms import vmap
+    from adjoint.jax._vmap import vmap
     local_devices(backend=backend)
     static = {static_broadcasted_argnums} if isinstance(static_broadcasted_argnums, int) else set(
         static_broadcasted_argnums)

@@ -46,7 +46,8 @@ def leaf(x: Any, what: str = "Argument", tree: Any = None, at: int = 0) -> Any:
             raise TypeError(f"{what} returned a value of type {type(x)}"
                             f"{f' at output component {path}' if path else ''}, which is not a "
                             "valid JAX type")
-        raise TypeError(f"{what} '{x}' of type {type(x)} is not a valid JAX type")
+        word = "with" if what.startswith("Output") else "of"
+        raise TypeError(f"{what} '{x}' {word} type {type(x)} is not a valid JAX type")
     return as_array(x)
 
 

@@ -64,14 +64,14 @@ class _Ruled:
             return tuple(args)
         try:
             bound = signature.bind(*args, **kwargs)
+            bound.apply_defaults()
+            if bound.kwargs:
+                raise TypeError("The following keyword arguments could not be resolved to "
+                                f"positions: {', '.join(bound.kwargs)}")
         except TypeError as error:
             raise TypeError(f"The input arguments to the {type(self).__name__}-decorated function "
                             f"{self.__name__} could not be resolved to positional-only arguments. "
                             f"Binding failed with the error:\n{error}") from None
-        bound.apply_defaults()
-        if bound.kwargs:
-            raise TypeError(f"The following keyword arguments could not be resolved to positions: "
-                            f"{', '.join(bound.kwargs)}")
         return bound.args
 
 
@@ -145,7 +145,8 @@ def _no_tracers(args: Sequence[Any], nums: Sequence[int]) -> None:
                 "position indicated by nondiff_argnums as non-differentiable. Tracers cannot be "
                 "passed as non-differentiable arguments to custom_vjp functions; instead, "
                 "nondiff_argnums should only be used for arguments that can't be or contain JAX "
-                f"tracers, e.g. function-valued arguments. Here it is argument {i}.")
+                "tracers, e.g. function-valued arguments. In particular, array-valued arguments "
+                "should typically not be indicated as nondiff_argnums.")
 
 
 def _stopped(x: Any) -> Any:
@@ -278,9 +279,8 @@ class custom_jvp(_Ruled):
             x = leaf(t)
             if x.shape != o.shape or (x.dtype != o.dtype and is_inexact(o.dtype)):
                 raise TypeError("Custom JVP rule must produce primal and tangent outputs with "
-                                "corresponding shapes and dtypes. Expected "
-                                f"{o.dtype}[{','.join(map(str, o.shape))}] but got "
-                                f"{x.dtype}[{','.join(map(str, x.shape))}].")
+                                f"corresponding shapes and dtypes. Expected {describe(o)} "
+                                f"(tangent type of {describe(o)}) but got {describe(x)}.")
             made.append(x.tensor)
         return tuple(out.tensors), tuple(made)
 
@@ -326,11 +326,7 @@ class custom_vjp(_Ruled):
         def fwd(*ts: Any) -> Any:
             found = self.fwd(*self._seen(call, ts))
             if not isinstance(found, (list, tuple)) or len(found) != 2:
-                raise TypeError(
-                    f"Custom VJP fwd rule {getattr(self.fwd, '__name__', 'fwd')} for function "
-                    f"{self.__name__} must produce a pair (list or tuple of length two) where the "
-                    "first element represents the primal output and the second element represents "
-                    f"residuals, but got {found!r:.200}")
+                raise TypeError(_no_pair(self, found))
             leaves, spec = flat(found[1])
             moving = tuple(x.tensor if type(x) is Array else None for x in leaves)
             return call.outputs(found[0]), (moving, _Residuals(leaves, spec))
@@ -355,7 +351,17 @@ class custom_vjp(_Ruled):
                   for c, o in zip(cts, call.out.arrays, strict=True)]
         with pulling():
             found = self.bwd(*call.constants, residuals, unflatten(arrays, call.out.spec))
-            return _cotangents(self, call.given, found)
+            return _cotangents(call.given, found)
+
+
+def _no_pair(f: custom_vjp, found: Any) -> str:
+    """What a forward rule that gives no pair is told."""
+    rule = getattr(f.fwd, "__name__", "fwd")
+    return (f"Custom VJP fwd rule {rule} for function {f.__name__} must produce a pair (list or "
+            "tuple of length two) where the first element represents the primal output (equal to "
+            f"those of the custom_vjp-decorated function {f.__name__}) and the second element "
+            "represents residuals (i.e. values stored from the forward pass for use on the "
+            f"backward pass), but instead of a pair the fwd rule {rule} produced {found}.")
 
 
 class _Residuals:
@@ -377,25 +383,18 @@ def _place(given: Leaves, k: int) -> str:
     return keystr(tree_leaves_with_path(given.tree(given.tensors))[k][0])
 
 
-def _cotangents(f: custom_vjp, given: Leaves, found: Any) -> tuple[Any, ...]:
+def _cotangents(given: Leaves, found: Any) -> tuple[Any, ...]:
     """The cotangents that a rule gave, one per leaf of the arguments; None is zero."""
-    leaves, spec = flat(found, lambda x: x is None)
-    n = len(given.spec.children)
-    if not isinstance(found, (tuple, list)) or len(found) != n:
+    parts = None
+    if isinstance(found, (tuple, list)) and len(found) == len(given.spec.children):
+        parts = [beside(ct, s, split) for ct, s in zip(found, given.spec.children, strict=True)]
+    if parts is None or any(p is None for p in parts):
         raise TypeError("Custom VJP bwd rule must produce an output with the same container "
                         "(pytree) structure as the args tuple of the primal function, and in "
                         "particular must produce a tuple of length equal to the number of "
-                        f"arguments to the primal function, but got bwd output structure "
-                        f"{PyTreeDef(spec)} for primal input structure {given.treedef}.")
-    out: list[Any] = []
-    for ct, s in zip(found, given.spec.children, strict=True):
-        parts = beside(ct, s, split)
-        if parts is None:
-            raise TypeError("Custom VJP bwd rule must produce an output with the same container "
-                            "(pytree) structure as the args tuple of the primal function, but got "
-                            f"{PyTreeDef(flat(ct)[1])} for an argument of structure "
-                            f"{PyTreeDef(s)}.")
-        out += parts
+                        "arguments to the primal function, but got bwd output structure "
+                        f"{PyTreeDef(flat(found)[1])} for primal input structure {given.treedef}.")
+    out = [x for part in parts for x in part or ()]
     made: list[Any] = []
     for c, a in zip(out, given.arrays, strict=True):
         if c is None or type(c) is SymbolicZero or is_key(a) or not is_inexact(a.dtype):
@@ -405,8 +404,8 @@ def _cotangents(f: custom_vjp, given: Leaves, found: Any) -> tuple[Any, ...]:
         if x.shape != a.shape:
             raise ValueError("Custom VJP bwd rule must produce an output with the same type as the "
                              "args tuple of the primal function, but at output"
-                             f"{_place(given, len(made))} the bwd rule of {f.__name__} produced an "
-                             f"output of type {describe(x)} corresponding to an input of type "
+                             f"{_place(given, len(made))} the bwd rule produced an output of "
+                             f"type {describe(x)} corresponding to an input of type "
                              f"{describe(a)}, so the shapes do not match")
         made.append(conjugate(x.tensor if x.dtype == a.dtype else x.tensor.to(a.dtype)))
     return tuple(made)
@@ -416,9 +415,10 @@ def custom_gradient(fun: F) -> Any:
     """`fun(*args) -> (value, pull)` as a function with that pull-back."""
     @custom_vjp
     def wrapped(*args: Any) -> Any:
-        return fun(*args)[0]
+        value, _ = fun(*args)
+        return value
     def fwd(*args: Any) -> Any:
-        return fun(*args)[0], args
+        return wrapped.fun(*args), args
 
     def bwd(args: Any, ct: Any) -> Any:
         found = fun(*args)[1](ct)

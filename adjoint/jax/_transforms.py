@@ -14,7 +14,8 @@ from adjoint.base.dtypes import is_inexact
 from adjoint.base.tree import Spec, unflatten
 from adjoint.core.tensor import wrap
 from adjoint.func.reverse import Pull, one_for
-from adjoint.jax._array import Array, as_array, describe, is_traced, make
+from adjoint.jax._array import Array, as_array, describe, inside, is_traced, make
+from adjoint.jax._dtypes import FLAGS
 from adjoint.jax._flat import (
     FLOAT0,
     Flat,
@@ -26,16 +27,12 @@ from adjoint.jax._flat import (
     leaf,
     source_of,
 )
-from adjoint.jax._leaks import leaks_told
+from adjoint.jax._mismatch import structures_differ
 from adjoint.jax._trace import pulling, taping, traced
 from adjoint.jax.tree_util import (
     Partial,
     PyTreeDef,
     flat,
-    keystr,
-    prefix_leaves,
-    structures_differ,
-    tree_leaves_with_path,
     tree_map,
 )
 
@@ -182,21 +179,21 @@ def vjp(fun: F, *primals: Any, has_aux: bool = False, reduce_axes: Sequence[Any]
     p = Pulled(fun, moving, {}, has_aux)
     out = p.flat.out
 
-    def pull(ct: Any, *more: Any) -> Any:
+    def pull(out_ct: Any, *more: Any) -> Any:
         if more:
             raise TypeError(f"The function returned by `jax.vjp` applied to {_name(fun)} was "
                             f"called with {1 + len(more)} arguments, but functions returned by "
                             "`jax.vjp` must be called with a single argument corresponding to the "
                             "single value returned by the function being differentiated (even if "
                             "that is a tuple or other container): pass them in one tuple")
-        leaves, spec = flat(ct)
+        leaves, spec = flat(out_ct)
         if spec != out.spec:
-            where, gap = structures_differ(out.spec, spec)
+            where, own, other, gap = structures_differ(out.spec, spec)
             raise ValueError("unexpected tree structure.\n\nThe argument to a VJP function "
                              "returned by `jax.vjp` must match the pytree\nstructure of the "
                              f"differentiated function {source_of(fun)}.\n\nBut the tree "
-                             f"structures differ:\n  * out{where}, of the output and of the "
-                             f"argument: {gap}.")
+                             f"structures differ:\n  * out{where} was {own} in the original "
+                             f"output, but {other} here, so {gap}.")
         given = [_cotangent(c, o) for c, o in zip(leaves, out.arrays, strict=True)]
         return moving.gather(p.pull(given))
     return (p.value, pull, p.aux) if has_aux else (p.value, pull)
@@ -249,10 +246,10 @@ def _pairs(primals: Any, tangents: Any) -> tuple[Moving, list[Any]]:
         raise TypeError("primal and tangent arguments to jax.jvp must be tuples or lists; found "
                         f"{type(primals).__name__} and {type(tangents).__name__}.")
     moving = Moving(primals, range(len(primals)))
-    ts, spec = flat(tuple(tangents))
-    if spec != moving.leaves.spec:
+    (_, own), (ts, spec) = flat(primals), flat(tangents)
+    if spec != own:
         raise TypeError("primal and tangent arguments to jax.jvp must have the same tree "
-                        f"structure; primals have tree structure {moving.leaves.treedef} whereas "
+                        f"structure; primals have tree structure {PyTreeDef(own)} whereas "
                         f"tangents have tree structure {PyTreeDef(spec)}.")
     out = []
     for p, t in zip(moving.leaves.arrays, ts, strict=True):
@@ -262,7 +259,7 @@ def _pairs(primals: Any, tangents: Any) -> tuple[Moving, list[Any]]:
                 raise TypeError("primal and tangent arguments to jax.jvp do not match; dtypes must "
                                 "be equal, or in case of int/bool primal dtype the tangent dtype "
                                 f"must be float0.Got primal dtype {p.dtype} and so expected "
-                                "tangent dtype float0, but got tangent dtype "
+                                f"tangent dtype {FLOAT0}, but got tangent dtype "
                                 f"{as_array(t).dtype if kind is None else kind} instead.")
             continue
         x = as_array(t)
@@ -313,15 +310,14 @@ def linearize(fun: F, *primals: Any, has_aux: bool = False) -> Any:
     def push(*tangents: Any) -> Any:
         ts, spec = flat(tangents)
         if spec != points.spec:
-            raise TypeError(f"expected {points.treedef}, got {PyTreeDef(spec)}: the linearized "
-                            "function takes a tangent per argument")
+            raise TypeError(f"expected {points.treedef}, got {PyTreeDef(spec)}")
         for p, t in zip(points.arrays, map(leaf, ts), strict=True):
             if is_key(p) or not is_inexact(p.dtype) or is_key(t):
                 continue
             if t.shape != p.shape or t.dtype != p.dtype:
                 raise ValueError("linearized function called on tangent values inconsistent with "
-                                 f"the original primal values:\nGot tangent aval {describe(t)} "
-                                 f"for primal aval {describe(p)} but expected {describe(p)}.")
+                                 f"the original primal values:\nGot tangent aval {t.aval} for "
+                                 f"primal aval {p.aval} but expected {p.aval}.")
         return jvp(fun, primals, tangents, has_aux=has_aux)[1]
     out = tree_map(lambda x: as_array(x) if not is_key(x) else x, out)
     return (out, push, aux) if has_aux else (out, push)
@@ -350,6 +346,8 @@ def linear_transpose(fun: F, *primals: Any, reduce_axes: Sequence[Any] = ()) -> 
     wanted = Leaves(out)
     hidden.__name__ = _name(fun)
     _check_linear(hidden, points, out, pull)
+    if not any(map(is_inexact, ins)):
+        pull = _whole_pull(hidden, points)
 
     def transposed(ct: Any) -> Any:
         given = Leaves(ct)
@@ -363,6 +361,37 @@ def linear_transpose(fun: F, *primals: Any, reduce_axes: Sequence[Any] = ()) -> 
                             f"({', '.join(map(describe, given.arrays))})")
         return pull(ct)
     return transposed
+
+
+def _whole_pull(fun: F, points: Any) -> F:
+    """The transpose of a linear function of whole numbers, by way of float64."""
+    def cast(tree: Any, like: Any) -> Any:
+        kinds = iter([np.float64] * like if isinstance(like, int) else like)
+        return tree_map(lambda x: make(as_array(x).tensor.to(np.dtype(next(kinds)))), tree)
+
+    kinds = [x.dtype for x in Leaves(points).arrays]
+    def signed(x: Any) -> Any:
+        a = inside(x)
+        return a.astype(f"i{a.itemsize}") if a.dtype.kind == "u" else a
+    some = tree_map(lambda x: make(wrap((np.arange(x.size) % 5).reshape(x.shape).astype(
+        x.dtype))), points)
+    with FLAGS["enable_x64"](True):
+        _, pull = vjp(fun, *cast(some, len(kinds)))
+        found = fun(*some)
+        cts = tree_map(lambda x: make(wrap((np.arange(x.size) % 3 + 1.0).reshape(x.shape))), found)
+        back = pull(cts)
+        sides = [sum([float(np.vdot(signed(a), signed(b))) for a, b in zip(
+            Leaves(x).arrays, Leaves(y).arrays, strict=True)]) for x, y in (
+                (cts, found), (back, some))]
+    if sides[0] != sides[1]:
+        raise NotImplementedError("Transpose rule (for reverse-mode differentiation) not "
+                                  f"implemented: {source_of(fun)} is not linear in whole numbers")
+
+    def whole(ct: Any) -> Any:
+        with FLAGS["enable_x64"](True):
+            back = pull(cast(ct, len(Leaves(ct).arrays)))
+        return cast(back, kinds)
+    return whole
 
 
 def _check_linear(fun: F, points: Any, out: Any, pull: F) -> None:
@@ -475,116 +504,5 @@ def hessian(fun: F, argnums: Any = 0, has_aux: bool = False, holomorphic: bool =
     return jacfwd(jacrev(fun, argnums, has_aux, holomorphic), argnums, has_aux, holomorphic)
 
 
-# ------------------------------------------------------------------ vmap
-def _check_specs(in_axes: Any, out_axes: Any) -> None:
-    """TypeError for specifications that hold what is no axis."""
-    if type(in_axes) not in (int, tuple, list, type(None)):
-        raise TypeError("vmap in_axes must be an int, None, or a tuple of entries corresponding to "
-                        f"the positional arguments passed to the function, but got {in_axes}.")
-    for name, axes in (("in_axes", in_axes), ("out_axes", out_axes)):
-        if any([type(a) is not int for a in flat(axes)[0]]):
-            raise TypeError(f"vmap {name} must be an int, None, or (nested) container with those "
-                            f"types as leaves, but got {axes}.")
-
-
-def _axes(in_axes: Any, args: tuple[Any, ...]) -> list[Any]:
-    if isinstance(in_axes, list):
-        in_axes = tuple(in_axes)
-    if isinstance(in_axes, tuple) and len(in_axes) != len(args):
-        raise ValueError("vmap in_axes must be an int, None, or a tuple of entries corresponding "
-                         "to the positional arguments passed to the function, but got "
-                         f"len(in_axes)={len(in_axes)}, len(args)={len(args)}")
-    try:
-        return prefix_leaves(in_axes, args, lambda x: x is None)
-    except ValueError as error:
-        raise ValueError("vmap in_axes specification must be a tree prefix of the corresponding "
-                         f"value, got specification {in_axes} for value tree "
-                         f"{PyTreeDef(flat(args)[1])}: {error}") from None
-
-
-def _check_axes(arrays: Sequence[Any], axes: Sequence[Any], size: int | None) -> None:
-    sizes: dict[int, Any] = {} if size is None else {size: "axis_size"}
-    for x, axis in zip(arrays, axes, strict=True):
-        if axis is None:
-            continue
-        if not -x.ndim <= axis < x.ndim:
-            raise ValueError(f"vmap was requested to map its argument along axis {axis}, which "
-                             f"implies that its rank should be at least "
-                             f"{axis + 1 if axis >= 0 else -axis}, but is only {x.ndim} (its shape "
-                             f"is {x.shape})")
-        sizes.setdefault(x.shape[axis], f"axis {axis} of an argument of type {describe(x)}")
-    if not sizes:
-        raise ValueError("vmap must have at least one non-None value in in_axes or axis_size must "
-                         "be specified")
-    if len(sizes) > 1:
-        raise ValueError("vmap got inconsistent sizes for array axes to be mapped:\n" + "\n".join(
-            f"  * one axis had size {n}: {where};" for n, where in sizes.items()))
-
-
-def vmap(fun: F, in_axes: Any = 0, out_axes: Any = 0, axis_name: Any = None,
-         axis_size: int | None = None, spmd_axis_name: Any = None, sum_match: bool = False) -> F:
-    """A function of one example as a function of a batch.
-
-    >>> from adjoint import jax
-    >>> jax.vmap(lambda x, y: x * y, in_axes=(0, None))(jax.numpy.arange(3.), 2.0)
-    Array([0., 2., 4.], dtype=float32)
-    """
-    callable_or_error(fun, "vmap")
-    _check_specs(in_axes, out_axes)
-
-    def mapped(args: Any, kwargs: Any) -> Any:
-        if axis_size is None and not flat((args, kwargs))[0]:
-            raise ValueError("vmap wrapped function must be passed at least one argument "
-                             "containing an array or axis_size must be specified, got empty "
-                             f"*args={args} and **kwargs={kwargs}")
-        axes = _axes(in_axes, args) + [0] * len(flat(kwargs)[0])
-        f = Flat(lambda a, k: fun(*a, **k), (args, kwargs), what="Output from batched function")
-        _check_axes(f.given.arrays, axes, axis_size)
-        axes = [None if a is None else a % x.ndim for a, x in zip(axes, f.given.arrays,
-                                                                  strict=True)]
-        places: list[Any] = []
-
-        def inner(*tensors: Any) -> Any:
-            found = f(*tensors)
-            places[:] = _places(out_axes, f.out)
-            return found
-        found = _func.vmap(inner, tuple(axes), 0, axis_name=axis_name,
-                           axis_size=axis_size)(*f.given.tensors)
-        paths = [""] * len(found) if None not in places else [
-            keystr(path) for path, _ in tree_leaves_with_path(f.out.tree(found))]
-        return f.out.tree([_placed(t, p, a, w) for t, p, a, w in zip(
-            found, places, f.out.arrays, paths, strict=True)])
-
-    @wraps(fun)
-    def run(*args: Any, **kwargs: Any) -> Any:
-        with leaks_told():
-            return mapped(args, kwargs)
-    return run
-
-
-def _places(out_axes: Any, out: Leaves) -> list[Any]:
-    try:
-        return prefix_leaves(out_axes, unflatten(out.arrays, out.spec), lambda x: x is None)
-    except ValueError as error:
-        raise ValueError("vmap out_axes specification must be a tree prefix of the corresponding "
-                         f"value, got specification {out_axes} for value tree "
-                         f"{out.treedef}: {error}") from None
-
-
-def _placed(t: Any, place: Any, inside: Any, where: str) -> Any:
-    """An output with its mapped axis where it is wanted."""
-    from adjoint.jax._array import is_mapped
-    if place is None:
-        if is_mapped(inside.data if is_key(inside) else inside):
-            raise ValueError(f"at vmap out_axes{where}, got axis spec None but output was batched "
-                             "on axis 0")
-        return t[0]
-    n = t.ndim - (1 if is_key(inside) else 0)
-    if not -n <= place < n:
-        raise ValueError(f"axis {place} is out of bounds for array of dimension {n}")
-    place = place % n
-    return t if place == 0 else t.permute(*range(1, place + 1), 0, *range(place + 1, t.ndim))
-
-
 __all__ = ["Array", "fwd_and_bwd", "grad", "hessian", "jacfwd", "jacobian", "jacrev", "jvp",
-           "linear_transpose", "linearize", "value_and_grad", "vjp", "vmap"]
+           "linear_transpose", "linearize", "value_and_grad", "vjp"]

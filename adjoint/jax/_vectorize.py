@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from adjoint.jax._array import as_array
-from adjoint.jax._transforms import vmap
+from adjoint.jax._vmap import vmap
 
 _CORE = re.compile(r"\(([^()]*)\)")
 

@@ -15,8 +15,10 @@ from typing import Any
 
 from adjoint.base import tree as _base
 from adjoint.base.errors import ArgumentError
+from adjoint.jax import _mismatch
 
 F = Callable[..., Any]
+_PLAIN = (type(None), tuple, list, dict, defaultdict, OrderedDict)
 
 
 def split(x: Any) -> tuple[Any, Any, Sequence[Any]] | None:
@@ -26,8 +28,8 @@ def split(x: Any) -> tuple[Any, Any, Sequence[Any]] | None:
         try:
             keys = tuple(sorted(x))
         except TypeError:
-            raise ValueError("Comparator raised exception while sorting pytree dictionary keys: "
-                             f"{list(x)}") from None
+            raise ValueError("Comparator raised exception while sorting pytree dictionary keys."
+                             ) from None
         return dict, keys, [x[k] for k in keys]
     if kind is defaultdict:
         keys = tuple(sorted(x))
@@ -141,8 +143,11 @@ def _up_to(spec: _base.Spec, x: Any, out: list[Any], where: str) -> None:
         names = {list: "List", tuple: "Tuple"}
         raise ValueError(f"{names.get(kind, kind.__name__)} arity mismatch: {len(children)} != "
                          f"{len(spec.children)}; {kind.__name__}: {x!r:.200}.{where}")
+    if meta != spec.meta and kind is dict:
+        raise ValueError(f"Dict key mismatch; expected keys: {list(spec.meta)}; present keys: "
+                         f"{list(meta)}.{where}")
     if meta != spec.meta:
-        raise ValueError(f"{'Dict key' if kind is dict else 'Custom node'} mismatch; expected "
+        raise ValueError(f"Custom node mismatch; expected "
                          f"{spec.meta}, got {meta}; value: {x!r:.200}.{where}")
     for s, c in zip(spec.children, children, strict=True):
         _up_to(s, c, out, where)
@@ -160,8 +165,8 @@ def tree_unflatten(treedef: PyTreeDef, leaves: Iterable[Any]) -> Any:
     found = list(leaves)
     if len(found) != treedef.num_leaves:
         word = "few" if len(found) < treedef.num_leaves else "many"
-        raise ValueError(f"Too {word} leaves for PyTreeDef; expected {treedef.num_leaves}, got "
-                         f"{len(found)}")
+        got = f", got {len(found)}" if word == "few" else "."
+        raise ValueError(f"Too {word} leaves for PyTreeDef; expected {treedef.num_leaves}{got}")
     return _base.unflatten(found, treedef.spec)
 
 
@@ -182,7 +187,11 @@ def tree_map(f: F, tree: Any, *rest: Any, is_leaf: F | None = None) -> Any:
     {'a': 4, 'b': 6}
     """
     leaves, treedef = tree_flatten(tree, is_leaf)
-    others = [treedef.flatten_up_to(r) for r in rest]
+    try:
+        others = [treedef.flatten_up_to(r) for r in rest]
+    except ValueError as error:
+        found = [told("tree_map tree") for r in rest for told in prefix_errors(tree, r, is_leaf)]
+        raise (found or [error])[0] from None
     return tree_unflatten(treedef, [f(*xs) for xs in zip(leaves, *others, strict=True)])
 
 
@@ -223,8 +232,7 @@ def tree_broadcast(prefix_tree: Any, full_tree: Any, is_leaf: F | None = None) -
 
 def is_tree_node(typ: type) -> bool:
     """True for a type whose values are nodes of trees."""
-    plain = (type(None), tuple, list, dict, defaultdict, OrderedDict)
-    return typ in plain or _base.is_registered(typ)
+    return typ in _PLAIN or _base.is_registered(typ)
 
 
 def flatten_one_level(tree: Any) -> tuple[Any, Any]:
@@ -284,23 +292,10 @@ def all_leaves(iterable: Iterable[Any], is_leaf: F | None = None) -> bool:
     return all(split(x) is None or (is_leaf is not None and is_leaf(x)) for x in iterable)
 
 
-def structures_differ(a: _base.Spec, b: _base.Spec, at: str = "") -> tuple[str, str]:
+def structures_differ(a: _base.Spec, b: _base.Spec) -> tuple[str, str]:
     """(path, what differs there) of two structures that are not the same."""
-    def word(s: _base.Spec) -> str:
-        return "a pytree leaf" if s.kind is None else f"a {s.kind}"
-    if a.kind is not b.kind:
-        return at, f"{word(a)} and {word(b)}, so their Python types differ"
-    if len(a.children) != len(b.children):
-        name = a.kind.__name__
-        return at, (f"a {name} of length {len(a.children)} and a {name} of length "
-                    f"{len(b.children)}, so the lengths do not match")
-    if a.meta != b.meta:
-        return at, f"{word(a)} with {a.meta} and one with {b.meta}, so their keys or data differ"
-    for k, (x, y) in enumerate(zip(a.children, b.children, strict=True)):
-        if x != y:
-            name = a.meta[k] if isinstance(a.meta, tuple) and len(a.meta) > k else k
-            return structures_differ(x, y, f"{at}[{name!r}]")
-    return at, "they are not equal"
+    where, own, other, what = _mismatch.structures_differ(a, b)
+    return where, f"{own} and {other}, so {what}"
 
 
 def prefix_leaves(prefix: Any, tree: Any, is_leaf: F | None = None) -> list[Any]:
@@ -426,6 +421,8 @@ def register_pytree_node(nodetype: type, flatten_func: F, unflatten_func: F,
     """Make a class a node: `flatten_func(x) -> (children, aux)`, `unflatten_func(aux, children)`.
     ValueError where it is one already."""
     try:
+        if nodetype in _PLAIN:
+            raise ArgumentError(nodetype)
         _base.register_node(nodetype, flatten_func, unflatten_func)
     except ArgumentError:
         raise ValueError(f"Duplicate custom PyTreeDef type registration for {nodetype}.") from None
@@ -559,40 +556,5 @@ def prefix_errors(prefix_tree: Any, full_tree: Any, is_leaf: F | None = None) ->
     At that key path, the prefix pytree in_axes has a subtree of type tuple of length 2, but the \
 full pytree has a subtree of the same type but of length 3.
     """
-    return list(_differences((), prefix_tree, full_tree, is_leaf))
-
-
-def _differences(at: tuple[Any, ...], prefix: Any, full: Any, is_leaf: F | None) -> Iterable[F]:
-    found = None if is_leaf is not None and is_leaf(prefix) else split(prefix)
-    if found is None:
-        return
-    kind, meta, parts = found
-
-    def error(title: str, text: str) -> F:
-        where = keystr(at)
-        return lambda name: ValueError(
-            f"pytree structure error: {title} at key path\n    {name}{where}\nAt that key path, "
-            f"the prefix pytree {name} has a subtree of type" + text.replace("<name>", name))
-    if type(prefix) is not type(full):
-        yield error("different types", f"\n    {type(prefix)}\nbut at the same key path the full "
-                    f"pytree has a subtree of different type\n    {type(full)}.")
-        return
-    other = split(full)
-    assert other is not None
-    if len(parts) != len(other[2]) and kind in (list, tuple):
-        yield error(f"different lengths of {kind.__name__}", f" {kind.__name__} of length "
-                    f"{len(parts)}, but the full pytree has a subtree of the same type but of "
-                    f"length {len(other[2])}.")
-        return
-    if len(parts) != len(other[2]):
-        yield error("different numbers of pytree children", f"\n    {kind}\nwith {len(parts)} "
-                    "child keys, but at the same key path the full pytree has a subtree of the "
-                    f"same type but with {len(other[2])} child keys.")
-        return
-    if meta != other[1]:
-        yield error("different pytree metadata", f"\n    {kind}\nwith metadata\n    {meta}\nbut "
-                    "at the same key path the full pytree has a subtree of the same type but with "
-                    f"metadata\n    {other[1]}")
-        return
-    for key, a, b in zip(_keys(prefix, kind, meta, len(parts)), parts, other[2], strict=True):
-        yield from _differences((*at, key), a, b, is_leaf)
+    return [lambda name, words=words: ValueError(words.replace("{name}", name)) for words in
+            _mismatch.differences(prefix_tree, full_tree, is_leaf, split, _keys)]

@@ -19,7 +19,8 @@ from adjoint.jax import lax
 from adjoint.jax import numpy as jnp
 from adjoint.jax._array import as_array, is_array_like, is_followed
 from adjoint.jax._rules import custom_vjp
-from adjoint.jax._transforms import vjp, vmap
+from adjoint.jax._transforms import vjp
+from adjoint.jax._vmap import vmap
 from adjoint.jax.flatten_util import ravel_pytree
 from adjoint.jax.tree_util import tree_flatten, tree_leaves, tree_map, tree_unflatten
 

@@ -391,7 +391,7 @@ def _choose(what: str, flag: Any, index: Any, funs: Sequence[F], operands: Any) 
 def map(f: F, xs: Any, *, batch_size: int | None = None) -> Any:      # JAX's name
     """`f` of every entry along the first axis, one after another, stacked."""
     if batch_size:
-        from adjoint.jax._transforms import vmap
+        from adjoint.jax._vmap import vmap
         n = Leaves(xs).arrays[0].shape[0]
         parts = [vmap(f)(tree_map(lambda x, s=start: as_array(x)[s:s + batch_size], xs))
                  for start in range(0, n, batch_size)]

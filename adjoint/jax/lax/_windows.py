@@ -489,7 +489,7 @@ def scatter_apply(operand: Any, scatter_indices: Any, func: Callable[[Any], Any]
     ...                   numbers, update_shape=(3,))
     Array([ 10.,   2., 300.], dtype=float32)
     """
-    from adjoint.jax._transforms import vmap
+    from adjoint.jax._vmap import vmap
     x, at = as_array(operand), as_array(scatter_indices)
     if moves(x.tensor):
         raise NotImplementedError("scatter_apply JVP not implemented")

@@ -444,7 +444,7 @@ def interp(x: Any, xp: Any, fp: Any, left: Any = None, right: Any = None, period
 
 @_enter("apply_along_axis")
 def apply_along_axis(func1d: Any, axis: int, arr: Any, *args: Any, **kwargs: Any) -> Any:
-    from adjoint.jax._transforms import vmap
+    from adjoint.jax._vmap import vmap
     x = as_array(arr)
     axis = canonicalize_axis(axis, x.ndim)
     run: Any = lambda v: func1d(v, *args, **kwargs)    # noqa: E731  # it is wrapped axis by axis

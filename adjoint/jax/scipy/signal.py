@@ -61,7 +61,7 @@ def fftconvolve(in1: Any, in2: Any, mode: str = "full", axes: Any = None) -> Any
     def rows(t: Any) -> Any:
         t = t.permute(*rest, *dims)
         return _make(t.reshape((-1, *t.shape[len(rest):])))
-    from adjoint.jax._transforms import vmap
+    from adjoint.jax._vmap import vmap
     found = vmap(lambda a, b: convolve(a, b, mode))(rows(x), rows(y)).tensor
     found = found.reshape((*lead, *found.shape[1:]))
     return _make(found.permute(*[(rest + dims).index(d) for d in range(x.ndim)]))
