@@ -110,6 +110,9 @@ jax.vmap(lambda c: jnp.linalg.qr(c, mode='complete'))(T.transpose(0, 2, 1))
 jax.vmap(jax.jacrev(lambda c: jnp.linalg.qr(c, mode='complete')[0]))(jnp.stack([P4, P4 * P4]))
 jax.jacfwd(lambda c: jnp.linalg.qr(c, mode='complete')[0], holomorphic=True)(C[:, None] + 1j)
 type(jnp.linalg.qr(X, mode='raw')).__name__
+[lax.polygamma(m, x) for m in (0., 1., 2., 1.5, -1., float('nan')) for x in (0.7, -1.3)]
+[lax.polygamma(jnp.arange(4.), V), jax.vmap(lax.polygamma)(jnp.arange(4.), V)]
+[jax.jit(lax.polygamma)(2., 0.7), [jax.grad(lax.polygamma, 1)(m, 0.7) for m in (0., 1., 2.)]]
 """.strip().splitlines()
 
 DERIVATIVES = """
@@ -130,6 +133,8 @@ jnp.pad(X, (2, 1), mode='median')
 """.strip().splitlines()
 
 ERRORS = """
+lax.polygamma(1, 0.7)
+jax.grad(lax.polygamma)(1., 0.7)
 jnp.sum(X, where=1)
 jnp.any(X, where=1)
 jnp.mean(X, where=I)

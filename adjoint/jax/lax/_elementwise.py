@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from adjoint.base.dtypes import is_inexact
-from adjoint.jax._array import as_array, checked, describe, make, pair_of, to_tensor
+from adjoint.jax._array import as_array, checked, describe, make, moves, pair_of, to_tensor
 from adjoint.jax._dtypes import as_dtype, issubdtype
 from adjoint.jax._host import computed
 from adjoint.jax._table import (
@@ -308,10 +308,22 @@ def betainc(a: Any, b: Any, x: Any) -> Any:
     return run(a, b, x)
 
 
+def _polygamma(m: Any, x: Any) -> Any:
+    """The derivative of digamma of an order that is a float: NaN where it is not whole."""
+    if moves(m):
+        raise ValueError("polygamma gradient with respect to m is not supported")
+    where, whole = T["where"], (m >= 0) & (m == T["floor"](m))
+    order = where(whole, m, m * 0 + 1)
+    sign = where(order % 2 == 0, order * 0 - 1, order * 0 + 1)
+    value = sign * T["exp"](T["lgamma"](order + 1)) * SPECIAL["zeta"](order + 1, x)
+    value = where(order == 0, T["digamma"](x), value)
+    return where(whole, value, value.new_full((), float("nan")))
+
+
 def polygamma(m: Any, x: Any) -> Any:
     """`jax.lax.polygamma`."""
-    from adjoint.jax.scipy.special import polygamma as run
-    return run(m, x)
+    (order, t), weak = strict("polygamma", (m, x))
+    return make(_polygamma(order, t), weak)
 
 
 NAMES.update(betainc=betainc, polygamma=polygamma, regularized_incomplete_beta=betainc)
