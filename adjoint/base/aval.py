@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import math
 import sys
 from collections.abc import Sequence
@@ -248,3 +249,32 @@ def aval_of(x: Any) -> Aval:
         except ValueError as error:             # lists of unequal lengths
             raise DTypeError(f"{type(x).__name__} is no operand: {error}") from None
     return Aval(x.shape, x.dtype)
+
+
+@functools.lru_cache(4096)
+def order_by(shape: tuple[int, ...], steps: tuple[tuple[int, ...], ...]) -> tuple[int, ...] | None:
+    """The axes of a result from slowest to fastest, of operands that take these steps along them, 0
+    where they do not move; None for C order. The first operand that says which of two axes takes
+    larger steps decides; where none does the axes stay as they are."""
+    def compare(x: int, y: int) -> int:
+        """1 where `x` is the slower axis, -1 where `y` is, 0 where nobody says."""
+        for s in steps:
+            if s[x] and s[y]:
+                if abs(s[x]) != abs(s[y]):
+                    return 1 if abs(s[x]) > abs(s[y]) else -1
+                if shape[x] > shape[y]:
+                    return 1
+        return 0
+
+    fastest = list(range(len(shape)))[::-1]
+    for start in range(1, len(shape)):
+        here = start
+        for there in range(start - 1, -1, -1):
+            told = compare(fastest[there], fastest[here])
+            if told < 0:
+                break
+            if told:
+                fastest[there], fastest[here] = fastest[here], fastest[there]
+                here = there
+    order = tuple(fastest[::-1])
+    return None if order == tuple(range(len(shape))) else order

@@ -13,6 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from adjoint.base.aval import order_by
+
 ndarray = np.ndarray
 
 
@@ -45,34 +47,6 @@ def _order(shape: tuple[int, ...], operands: tuple[tuple[Any, Any], ...]
            ) -> tuple[int, ...] | None:
     """`walking_order` of operands of these shapes and strides."""
     return order_by(shape, tuple([_spread(own, strides, len(shape)) for own, strides in operands]))
-
-
-@functools.lru_cache(4096)
-def order_by(shape: tuple[int, ...], steps: tuple[tuple[int, ...], ...]) -> tuple[int, ...] | None:
-    """`walking_order` of operands that take these steps along the axes, 0 along those that they do
-    not move along."""
-    def compare(x: int, y: int) -> int:
-        """1 where `x` is the slower axis, -1 where `y` is, 0 where nobody says."""
-        for s in steps:
-            if s[x] and s[y]:
-                if abs(s[x]) != abs(s[y]):
-                    return 1 if abs(s[x]) > abs(s[y]) else -1
-                if shape[x] > shape[y]:
-                    return 1
-        return 0
-
-    fastest = list(range(len(shape)))[::-1]
-    for start in range(1, len(shape)):
-        here = start
-        for there in range(start - 1, -1, -1):
-            told = compare(fastest[there], fastest[here])
-            if told < 0:
-                break
-            if told:
-                fastest[there], fastest[here] = fastest[here], fastest[there]
-                here = there
-    order = tuple(fastest[::-1])
-    return None if order == tuple(range(len(shape))) else order
 
 
 def empty(shape: tuple[int, ...], order: tuple[int, ...] | None, dtype: Any) -> Any:

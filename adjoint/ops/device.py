@@ -11,7 +11,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from adjoint.base.aval import MetaArray, inverse
+from adjoint.base.aval import MetaArray, inverse, order_by
 from adjoint.base.dtypes import DType
 from adjoint.base.errors import (
     AdjointError,
@@ -22,7 +22,6 @@ from adjoint.base.errors import (
 )
 from adjoint.core.rehearsal import call, keeps_value
 from adjoint.core.rehearsal import current as rehearsal
-from adjoint.kernels.order import order_by
 
 _LARGE = 1 << 18                    # elements of an array for which the compiler is loaded
 _ready = False                      # whether there was one

@@ -13,14 +13,13 @@ from typing import Any
 
 import numpy as np
 
-from adjoint.base.aval import Aval, inverse
+from adjoint.base.aval import Aval, inverse, order_by
 from adjoint.base.dtypes import I64
 from adjoint.base.errors import IndexOutOfRange
 from adjoint.core.bind import bind
 from adjoint.core.inplace import places as view_places
 from adjoint.core.inplace import scatter_into, shown, turning
 from adjoint.core.op import Op, op
-from adjoint.kernels.order import order_by
 from adjoint.ops.api_common import fill_like, narrowed, wide
 from adjoint.ops.device import in_order, in_rows, relaid
 from adjoint.ops.family import batch_broadcast, broadcast_shapes, generated, promote
