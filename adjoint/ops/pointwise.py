@@ -371,9 +371,18 @@ relu = pointwise("relu", lambda x: maximum_(x, 0),
 SQRT1_2, GELU_C = math.sqrt(0.5), math.sqrt(2 / math.pi)
 gelu_erf = pointwise("gelu", lambda x: 0.5 * x * (1 + ex.erf_(x * SQRT1_2)), kind="float",
                      why={"x": "Φ(x) + x·φ(x) needs x"}, refuses={"c": "GeluKernelImpl"})
-gelu_tanh = pointwise("gelu_tanh", lambda x: 0.5 * x * (1 + tanh_(
-    GELU_C * (x + 0.044715 * x * x * x))), kind="float", node="GeluBackward0",
-    why={"x": "the slope is a function of x"}, refuses={"c": "GeluKernelImpl"})
+_GELU_X, _GELU_X3 = 2 * GELU_C, 2 * GELU_C * 0.044715
+
+
+def _gelu_tanh_slope(x: Any) -> Any:
+    s = sigmoid_(x * (_GELU_X + _GELU_X3 * (x * x)))
+    return s + s * (1 - s) * x * (_GELU_X + 3 * _GELU_X3 * (x * x))
+
+
+# x/2 (1 + tanh u) = x sigmoid(2 u), which keeps the left tail and takes fewer operations
+gelu_tanh = pointwise("gelu_tanh", lambda x: x * sigmoid_(x * (_GELU_X + _GELU_X3 * (x * x))),
+                      slope={"x": _gelu_tanh_slope}, kind="float", node="GeluBackward0",
+                      why={"x": "the slope is a function of x"}, refuses={"c": "GeluKernelImpl"})
 silu = pointwise("silu", lambda x: x * sigmoid_(x), kind="float",
                  slope={"x": lambda x: sigmoid_(x) * (1 + x * (1 - sigmoid_(x)))},
                  refuses={"biu": "silu_cpu"})
