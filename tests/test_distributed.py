@@ -46,12 +46,17 @@ def ranks(n: int, body: Callable[[ProcessGroup], Any], timeout: float = 20) -> l
         finally:
             if transport is not None:
                 transport.close()
+    in_threads(n, run)
+    return out
+
+
+def in_threads(n: int, run: Callable[[int], None]) -> None:
+    """`run(rank)` in a thread for each of n ranks."""
     threads = [threading.Thread(target=run, args=(r,)) for r in range(n)]
     for t in threads:
         t.start()
     for t in threads:
         t.join()
-    return out
 
 
 def each(n: int, body: Callable[[ProcessGroup], Any]) -> list[Any]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from test_distributed import each, free_port
+from test_distributed import each, free_port, in_threads
 
 import adjoint as ad
 from adjoint.distributed import DistributedError
@@ -68,11 +68,7 @@ def test_ranks_find_each_other_by_a_store() -> None:
         c.broadcast(t, group=g, group_src=1)
         found[rank] = t.tolist()
         transport.close()
-    threads = [threading.Thread(target=run, args=(rank,)) for rank in range(n)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    in_threads(n, run)
     assert found == [[2.0, 2.0]] * n
 
 

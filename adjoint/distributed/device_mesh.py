@@ -41,10 +41,7 @@ class DeviceMesh:
         if ranks.size > world.size():
             raise ArgumentError(f"Mesh should not be bigger than default world size "
                                 f"{world.size()}, but found {ranks.size} ranks!")
-        if mesh_dim_names is not None and len(mesh_dim_names) != ranks.ndim:
-            raise ArgumentError("mesh_shape and mesh_dim_names should have same length! Found "
-                                f"len(mesh_dim_names): {len(mesh_dim_names)} and len(mesh_shape):"
-                                f"{ranks.ndim}.")
+        _same_length(mesh_dim_names, ranks.ndim)
         self.device_type, self._ranks, self._own = device_type, ranks, world.transport.rank
         self.mesh_dim_names = None if mesh_dim_names is None else tuple(mesh_dim_names)
         at = np.argwhere(ranks == self._own)
@@ -53,8 +50,7 @@ class DeviceMesh:
 
     def _along(self, dim: int) -> ProcessGroup:
         assert self._coordinate is not None
-        line = list(self._coordinate)
-        index = tuple(slice(None) if i == dim else at for i, at in enumerate(line))
+        index = tuple(slice(None) if i == dim else at for i, at in enumerate(self._coordinate))
         return new_group([int(r) for r in self._ranks[index]])
 
     @staticmethod
@@ -163,6 +159,12 @@ class DeviceMesh:
         return f"DeviceMesh(({sizes}{comma}), '{self.device_type}')"
 
 
+def _same_length(names: tuple[str, ...] | None, axes: int) -> None:
+    if names is not None and len(names) != axes:
+        raise ArgumentError("mesh_shape and mesh_dim_names should have same length! Found "
+                            f"len(mesh_dim_names): {len(names)} and len(mesh_shape):{axes}.")
+
+
 def init_device_mesh(device_type: str, mesh_shape: tuple[int, ...], *,
                      mesh_dim_names: tuple[str, ...] | None = None,
                      backend_override: Any = None) -> DeviceMesh:
@@ -173,10 +175,7 @@ def init_device_mesh(device_type: str, mesh_shape: tuple[int, ...], *,
         if len(set(mesh_dim_names)) != len(mesh_dim_names):
             raise ArgumentError("Each mesh_dim_name must be unique. Found repeated mesh_dim_name in"
                                 f" mesh_dim_names {tuple(mesh_dim_names)}")
-        if len(mesh_dim_names) != len(shape):
-            raise ArgumentError("mesh_shape and mesh_dim_names should have same length! Found "
-                                f"len(mesh_dim_names): {len(mesh_dim_names)} and len(mesh_shape):"
-                                f"{len(shape)}.")
+        _same_length(mesh_dim_names, len(shape))
     if not device_type.isalpha():
         raise ArgumentError(f"Device type with index is not supported but got {device_type}. If you"
                             " maintained a 'torch.device' object, it's recommended to pass in "

@@ -2,7 +2,6 @@
 from __future__ import annotations
 
 import os
-import socket
 import threading
 import time
 from datetime import timedelta
@@ -11,7 +10,7 @@ from typing import Any
 from urllib.parse import unquote, urlparse
 
 from adjoint.base.errors import ArgumentError, AssertedError, NotSupported
-from adjoint.distributed.transport import DistributedError, Mpi, Sockets, Transport
+from adjoint.distributed.transport import DistributedError, Mpi, Sockets, Transport, free_port
 
 default_pg_timeout = timedelta(minutes=30)
 
@@ -102,7 +101,7 @@ def is_torchelastic_launched() -> bool:
 def _port_by_file(path: Path, rank: int, seconds: float) -> int:
     """A free port of this machine that rank 0 chose and left in the file `path`."""
     if rank == 0:
-        port = _free_port("127.0.0.1")
+        port = free_port()
         draft = path.with_name(f"{path.name}.{os.getpid()}")
         draft.write_text(str(port))
         draft.replace(path)
@@ -116,12 +115,6 @@ def _port_by_file(path: Path, rank: int, seconds: float) -> int:
     return int(path.read_text())
 
 
-def _free_port(host: str) -> int:
-    with socket.socket() as free:
-        free.bind((host, 0))
-        return int(free.getsockname()[1])
-
-
 def _by_store(store: Any, rank: int, world_size: int) -> tuple[str, int, int, int]:
     """(host, port, rank, size); rank 0 leaves the port in the store."""
     if world_size < 1 or rank < 0:
@@ -129,7 +122,7 @@ def _by_store(store: Any, rank: int, world_size: int) -> tuple[str, int, int, in
                             "rank must be non-negative if using store")
     host = getattr(store, "host", "127.0.0.1")
     if rank == 0:
-        store.set("default_pg/port", str(_free_port(host)))
+        store.set("default_pg/port", str(free_port(host)))
     return host, int(store.get("default_pg/port")), rank, world_size
 
 

@@ -5,17 +5,12 @@ from __future__ import annotations
 import argparse
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
 from collections.abc import Sequence
 
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
-
+from adjoint.distributed.transport import free_port
 
 # Options of PyTorch's launcher about its agents, which restart and log processes: none are here.
 _OF_AGENTS = ("rdzv-backend", "rdzv-id", "rdzv-conf", "max-restarts", "monitor-interval",
@@ -62,7 +57,7 @@ def main(argv: Sequence[str] | None = None, tell_rank: bool = False) -> int:
     if given.as_torch:
         command += ["-m", "adjoint", "run", "--as-torch"]
     command += ["-m", given.script] if given.module else [given.script]
-    port = given.master_port or _free_port()
+    port = given.master_port or free_port()
     threads = os.environ.get("OMP_NUM_THREADS", str(max(1, (os.cpu_count() or 1) // n)))
     processes = []
     for local in range(n):

@@ -15,7 +15,7 @@ from datetime import timedelta
 from typing import IO, Any
 
 from adjoint.base.errors import ArgumentError, NotSupported
-from adjoint.distributed.transport import DistributedError
+from adjoint.distributed.transport import DistributedError, reached, taken
 
 _LENGTH = struct.Struct("<I")
 _DEFAULT = timedelta(minutes=5)
@@ -274,24 +274,14 @@ class PrefixStore(Store):
         return self._store._wait([self._key(k) for k in keys], seconds)
 
 
-def _read(link: socket.socket, size: int) -> bytes:
-    data = b""
-    while len(data) < size:
-        part = link.recv(size - len(data))
-        if not part:
-            raise ConnectionError("the other side is gone")
-        data += part
-    return data
-
-
 def _send(link: socket.socket, words: Words) -> None:
     data = _packed(words)
     link.sendall(_LENGTH.pack(len(data)) + data)
 
 
 def _receive(link: socket.socket) -> list[bytes]:
-    size, = _LENGTH.unpack(_read(link, 4))
-    return _unpacked(_read(link, size))
+    size, = _LENGTH.unpack(taken(link, _LENGTH.size))
+    return _unpacked(taken(link, size))
 
 
 class _Server:
@@ -355,16 +345,11 @@ class TCPStore(Store):
             self._all_here(world_size, _seconds(timeout))
 
     def _connected(self, seconds: float) -> socket.socket:
-        until = time.monotonic() + seconds
-        while True:
-            try:
-                return socket.create_connection((self.host, self.port), max(
-                    until - time.monotonic(), 0.001))
-            except OSError as error:
-                if time.monotonic() >= until:
-                    raise DistributedError(f"The client socket has failed to connect to "
-                                           f"{self.host}:{self.port} ({error})") from None
-                time.sleep(0.02)
+        try:
+            return reached(self.host, self.port, time.monotonic() + seconds)
+        except OSError as error:
+            raise DistributedError(f"The client socket has failed to connect to "
+                                   f"{self.host}:{self.port} ({error})") from None
 
     def _all_here(self, world_size: int, seconds: float) -> None:
         until = time.monotonic() + seconds

@@ -215,18 +215,43 @@ class Sockets:
         self.links.clear()
 
 
-def _connect(host: str, port: int, deadline: float, timeout: float) -> socket.socket:
-    """A connection, tried again until the other side listens."""
+def free_port(host: str = "127.0.0.1") -> int:
+    """The number of a port that nobody listens at."""
+    with socket.socket() as free:
+        free.bind((host, 0))
+        return int(free.getsockname()[1])
+
+
+def reached(host: str, port: int, deadline: float) -> socket.socket:
+    """A connection, tried again until the other side listens; OSError once `deadline` is over."""
     while True:
         try:
-            link = socket.create_connection((host, port), max(deadline - time.monotonic(), 0.001))
-            link.settimeout(timeout)
-            return link
-        except (ConnectionRefusedError, TimeoutError, socket.gaierror) as error:
+            return socket.create_connection((host, port), max(deadline - time.monotonic(), 0.001))
+        except (ConnectionRefusedError, TimeoutError, socket.gaierror):
             if time.monotonic() >= deadline:
-                raise DistributedError(f"init_process_group: nobody answers at {host}:{port} "
-                                       f"within {timeout:g} s ({error})") from None
-            time.sleep(0.05)
+                raise
+            time.sleep(0.02)
+
+
+def taken(link: socket.socket, size: int) -> bytes:
+    """The next so many bytes of a connection; ConnectionError where it ends before."""
+    data = bytearray()
+    while len(data) < size:
+        part = link.recv(size - len(data))
+        if not part:
+            raise ConnectionError("the other side closed the connection")
+        data += part
+    return bytes(data)
+
+
+def _connect(host: str, port: int, deadline: float, timeout: float) -> socket.socket:
+    try:
+        link = reached(host, port, deadline)
+    except OSError as error:
+        raise DistributedError(f"init_process_group: nobody answers at {host}:{port} within "
+                               f"{timeout:g} s ({error})") from None
+    link.settimeout(timeout)
+    return link
 
 
 def _send_json(link: socket.socket, value: Any) -> None:
@@ -235,18 +260,13 @@ def _send_json(link: socket.socket, value: Any) -> None:
 
 
 def _receive_json(link: socket.socket) -> Any:
-    def take(n: int) -> bytes:
-        data = b""
-        while len(data) < n:
-            part = link.recv(n - len(data))
-            if not part:
-                raise DistributedError("init_process_group: the other side closed the connection")
-            data += part
-        return data
-    length, _ = _HEAD.unpack(take(_HEAD.size))
-    if length > 1 << 20:
-        raise DistributedError("init_process_group: something else answers at this address")
-    return json.loads(take(length))
+    try:
+        length, _ = _HEAD.unpack(taken(link, _HEAD.size))
+        if length > 1 << 20:
+            raise DistributedError("init_process_group: something else answers at this address")
+        return json.loads(taken(link, length))
+    except ConnectionError as error:
+        raise DistributedError(f"init_process_group: {error}") from None
 
 
 class Mpi:

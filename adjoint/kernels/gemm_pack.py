@@ -75,7 +75,7 @@ class Pack:
             target = e.at("%dst", e.mul(k, "%width"), self.acc)
             below = e.at(source, e.mul("%along", 8))
             for first in range(0, self.wide * BYTES[self.src], 64):
-                e.run("llvm.prefetch.p0", f"ptr {e.at(below, first)}", "i32 0", "i32 3", "i32 1")
+                self.fetch(e.at(below, first))
             for first in range(0, self.wide, n):
                 value = load_wide(e, self.src, self.acc, n, e.at(source, first, self.src))
                 e.store(shaped(self.acc, n), value, e.at(target, first, self.acc), BYTES[self.acc])
@@ -98,6 +98,10 @@ class Pack:
                 target = e.at("%dst", e.add(e.mul(k, "%width"), first), self.acc)
                 value = load_wide(e, self.src, self.acc, n, source, mask)
                 e.store(shaped(self.acc, n), value, target, BYTES[self.acc])
+
+    def fetch(self, where: str) -> None:
+        """Ask for the line of memory at an address."""
+        self.e.run("llvm.prefetch.p0", f"ptr {where}", "i32 0", "i32 3", "i32 1")
 
     def ahead(self, k: str, first: str) -> str:
         """How far from row and column of a block lies what is fetched meanwhile: further on in the
@@ -132,8 +136,7 @@ class Pack:
                 def row(i: str, k: str = k, first: str = first, mask: str | None = mask,
                         shift: str = shift) -> str:
                     r = e.at("%p", e.mul(e.min(e.add(first, i), last), "%across"))
-                    ahead = e.at(e.at(r, k, self.src), shift)
-                    e.run("llvm.prefetch.p0", f"ptr {ahead}", "i32 0", "i32 3", "i32 1")
+                    self.fetch(e.at(e.at(r, k, self.src), shift))
                     return load_wide(e, self.src, self.acc, n, e.at(r, k, self.src), mask)
 
                 def put(j: str, value: str, target: str = target) -> None:
@@ -148,7 +151,6 @@ class Pack:
         if not self.whole:
             self.scalar(blocks)
 
-
     def turn_whole(self, first: str, last: str) -> str:
         """The whole blocks of the group from row `first` on, in registers where they are few: 0.2
         ns an element with AVX2, and 1 by way of the stack. Returns where those end."""
@@ -161,7 +163,7 @@ class Pack:
             shift = self.ahead(k, first)
             rows = [e.at(start, k, self.src) for start in starts]
             for row in rows:
-                e.run("llvm.prefetch.p0", f"ptr {e.at(row, shift)}", "i32 0", "i32 3", "i32 1")
+                self.fetch(e.at(row, shift))
             block = [load_wide(e, self.src, self.acc, n, row) for row in rows]
             target = e.at("%dst", e.add(e.mul(k, "%width"), first), self.acc)
             for j, column in enumerate(transposed(e, self.acc, block)):

@@ -9,7 +9,6 @@ import io
 import os
 import platform
 import random
-import socket
 import sys
 import tempfile
 import time
@@ -27,6 +26,7 @@ from adjoint.autograd.gradcheck import gradcheck as gradcheck
 from adjoint.autograd.gradcheck import gradgradcheck as gradgradcheck
 from adjoint.base.errors import missing
 from adjoint.core.tensor import Tensor
+from adjoint.distributed.transport import free_port
 from adjoint.ops.create import from_numpy
 from adjoint.ops.sparse_tensor import SparseTensor
 from adjoint.testing._internal import matrices as _matrices
@@ -419,9 +419,7 @@ def disable_gc() -> Iterator[None]:
 
 def find_free_port() -> int:
     """A port of this machine that nobody listens on."""
-    with socket.socket() as s:
-        s.bind(("localhost", 0))
-        return int(s.getsockname()[1])
+    return free_port("localhost")
 
 
 def load_tests(loader: Any, tests: Any, pattern: Any) -> Any:

@@ -16,7 +16,8 @@ __all__ = ["allreduce_hook", "bf16_compress_hook", "bf16_compress_wrapper", "fp1
 Hook = Callable[[Any, GradBucket], Future]
 
 
-def _known(value: Tensor) -> Future:
+def known(value: Tensor) -> Future:
+    """A future that has its value."""
     future = Future()
     future.set_result(value)
     return future
@@ -26,7 +27,7 @@ def _averaged(group: ProcessGroup | None, bucket: GradBucket, dtype: Any) -> Fut
     g, buffer = the(group), bucket.buffer()
     sent = buffer.to(dtype).div_(g.size())
     all_reduce(sent, group=g)
-    return _known(buffer.copy_(sent))
+    return known(buffer.copy_(sent))
 
 
 def allreduce_hook(process_group: ProcessGroup | None, bucket: GradBucket) -> Future:
@@ -48,7 +49,7 @@ def _compressed(hook: Hook, dtype: Any) -> Hook:
     def run(state: Any, bucket: GradBucket) -> Future:
         own = bucket.buffer()
         bucket.set_buffer(own.to(dtype))
-        return _known(own.copy_(hook(state, bucket).wait()))
+        return known(own.copy_(hook(state, bucket).wait()))
     return run
 
 
